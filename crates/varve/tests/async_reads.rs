@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use varve::{
     Db, Devices, Durability, Error, ErrorKind, Keyspace, KeyspaceKind, Layout, LsmOptions, Options, TxOptions,
+    TypedKeyspace,
 };
 use varve_device::OpKind;
 use varve_models::{Fault, FaultPlan, Faulty, MemDevice, When};
@@ -190,6 +191,40 @@ fn an_error_is_that_of_its_key_alone() {
     assert_eq!(block_on(rows.get_async((ROWS - 1).to_be_bytes())).unwrap(), Some(value(ROWS - 1)));
     db.drop_keyspace("rows").unwrap();
     assert!(matches!(block_on(rows.get_async("x")), Err(Error::NoSuchKeyspace(_))));
+}
+
+/// The values of types, whether they are in memory or not; one of another type is an error of the future.
+#[test]
+fn values_of_types_are_decoded_where_the_future_is_polled() {
+    for kind in kinds() {
+        let (db, rows) = open(&filled(kind, MemDevice::new(0)));
+        rows.put(3u32.to_be_bytes(), "short").unwrap();
+        let texts = TypedKeyspace::<u32, [u8; 800]>::new(rows.clone());
+        let value = |n: u32| <[u8; 800]>::try_from(value(n)).unwrap();
+        let reads: Vec<_> = [0, 1, 2, ROWS - 1].map(|n| (n, texts.get_async(&n))).into();
+        let keys = [ROWS, 5, 0, ROWS / 2, 5];
+        let expected = keys.map(|n| (n < ROWS).then(|| value(n)));
+        let many = texts.multi_get_async(&keys);
+        assert_eq!(texts.multi_get(&keys).unwrap(), expected);
+        let (wrong, both, sound) = (texts.get_async(&3), texts.multi_get_async(&[2, 3]), texts.get_async(&4));
+        reads.into_iter().for_each(|(n, read)| assert_eq!(block_on(read).unwrap(), Some(value(n))));
+        assert_eq!(block_on(many).unwrap(), expected);
+        for error in [block_on(wrong).unwrap_err(), block_on(both).map(|_| ()).unwrap_err()] {
+            assert_eq!(error.kind(), ErrorKind::Invalid);
+            let text = error.to_string();
+            assert!(text.contains("\"rows\"") && text.contains("0x73686f7274 is no [u8; 800]"), "{text}");
+        }
+        assert_eq!(block_on(sound).unwrap(), Some(value(4)));
+        assert_eq!(texts.multi_get(&[2, 3]).unwrap_err().kind(), ErrorKind::Invalid);
+        // The future has no handle of the database.
+        let unread = texts.get_async(&(ROWS - 7));
+        drop((rows, texts));
+        db.close().unwrap();
+        match block_on(unread) {
+            Ok(found) => assert_eq!(found, Some(value(ROWS - 7))),
+            Err(error) => assert!(matches!(error, Error::Closed), "{error}"),
+        }
+    }
 }
 
 /// A close waits for what is being read; what is queued then fails. Each future gives something.

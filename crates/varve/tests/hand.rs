@@ -27,6 +27,8 @@ fn handles_go_from_thread_to_thread() {
     sent::<Rows>();
     sent::<Scan<'static>>();
     sent::<BulkLoad>();
+    shared::<ReadFuture<Option<Vec<u8>>>>();
+    shared::<ReadFuture<std::rc::Rc<u8>>>();
 }
 
 #[test]
@@ -119,7 +121,16 @@ fn typed_keyspaces_say_when_a_row_is_of_another_type() {
     assert_eq!((people.get(&3).unwrap(), people.get(&4).unwrap()), (None, Some("Ada".into())));
     let by_name = db.typed_keyspace::<String, Json<Vec<u32>>>("by name").unwrap();
     by_name.put("Ada", &Json(vec![4])).unwrap();
-    assert_eq!(by_name.get_at(&db.snapshot().unwrap(), "Ada").unwrap(), Some(Json(vec![4])));
+    let before = db.snapshot().unwrap();
+    by_name.put("Ada", &Json(vec![4, 5])).unwrap();
+    assert_eq!(by_name.get_at(&before, "Ada").unwrap(), Some(Json(vec![4])));
+    assert_eq!(by_name.multi_get_at(&before, ["Eve", "Ada"]).unwrap(), [None, Some(Json(vec![4]))]);
+    assert_eq!(by_name.multi_get(["Ada"]).unwrap(), [Some(Json(vec![4, 5]))]);
+    let in_one = |tx: &mut Transaction| {
+        people.put_in(tx, &5, &"Emmy".into())?;
+        people.multi_get_in(tx, &[5, 6, 4])
+    };
+    assert_eq!(db.transact(in_one).unwrap(), [Some("Emmy".into()), None, Some("Ada".into())]);
     people.keyspace().put([0, 0, 0, 9], [0xff, 0xfe]).unwrap();
     let error = people.get(&9).unwrap_err().to_string();
     assert!(error.contains("people") && error.contains("0xfffe") && error.contains("another type"), "{error}");

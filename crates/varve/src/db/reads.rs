@@ -8,14 +8,20 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 /// What is being read: a future, for any executor. It may be dropped. Made by
-/// [`Keyspace::get_async`](crate::Keyspace::get_async) and
-/// [`Keyspace::multi_get_async`](crate::Keyspace::multi_get_async).
-#[derive(Debug)]
+/// [`Keyspace::get_async`](crate::Keyspace::get_async) and the other calls whose names end so.
 #[must_use = "nobody reads what nobody waits for"]
 pub struct ReadFuture<T> {
     state: State,
-    /// What the caller has of the values.
-    into: fn(Values) -> T,
+    make: Make<T>,
+}
+
+/// What makes of the values what the caller has of them, where the future is polled.
+type Make<T> = Box<dyn Fn(Values) -> Result<T> + Send + Sync>;
+
+impl<T> std::fmt::Debug for ReadFuture<T> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ReadFuture").field("state", &self.state).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -35,8 +41,14 @@ impl<T> Future for ReadFuture<T> {
             State::Known(result) => Poll::Ready(result.take()),
             State::Awaited(told) => told.poll(context, Option::take),
         };
-        result.map(|result| result.expect("a future is polled until it is ready").map(self.into))
+        result.map(|result| result.expect("a future is polled until it is ready").and_then(&self.make))
     }
+}
+
+/// The value of the one key that was asked for.
+pub(super) fn only(mut values: Values) -> Option<Vec<u8>> {
+    assert_eq!(values.len(), 1, "one key was asked for");
+    values.pop().flatten()
 }
 
 impl Inner {
@@ -45,7 +57,7 @@ impl Inner {
         &self,
         keyspace: &Arc<OpenKeyspace>,
         keys: &[&[u8]],
-        into: fn(Values) -> T,
+        make: impl Fn(Values) -> Result<T> + Send + Sync + 'static,
     ) -> ReadFuture<T> {
         let state = match self.values_now(keyspace, keys) {
             Ok(Some(state)) => state,
@@ -55,7 +67,7 @@ impl Inner {
             }
             Err(error) => State::Known(Some(Err(error))),
         };
-        ReadFuture { state, into }
+        ReadFuture { state, make: Box::new(make) }
     }
 
     /// All of the values, if that takes no wait.

@@ -4,11 +4,13 @@
 //! and the sign turned, text and bytes as they are. Within a tuple, text and bytes that something follows end with two
 //! zeros, and a zero in them is followed by a one.
 
-use super::{Db, Keyspace, Rows, Snapshot, Transaction};
+use super::reads::only;
+use super::{Db, Keyspace, ReadFuture, Rows, Snapshot, Transaction};
 use crate::error::{Error, Result};
-use crate::txn::{KeyRange, TxOptions};
+use crate::txn::{KeyRange, TxOptions, Values};
 use std::marker::PhantomData;
 use std::ops::RangeBounds;
+use std::sync::Arc;
 
 /// What can be a key: the order of the bytes is the order of the values.
 pub trait Key: Sized {
@@ -286,6 +288,27 @@ fn bytes_of<V: Value>(value: &V) -> Result<Vec<u8>> {
     Ok(to)
 }
 
+fn bytes_of_keys<'k, K, Q: AsKey<K> + ?Sized + 'k>(keys: impl IntoIterator<Item = &'k Q>) -> Vec<Vec<u8>> {
+    keys.into_iter().map(AsKey::to_key).collect()
+}
+
+/// `name`: what the keyspace is called.
+fn value_of<V: Value>(bytes: &[u8], name: impl FnOnce() -> Arc<str>) -> Result<V> {
+    V::decode(bytes).ok_or_else(|| wrong::<V>(&name(), "value", bytes))
+}
+
+fn value_if_any<V: Value>(bytes: Option<Vec<u8>>, name: impl FnOnce() -> Arc<str>) -> Result<Option<V>> {
+    bytes.map(|bytes| value_of(&bytes, name)).transpose()
+}
+
+fn wrong<T>(keyspace: &str, what: &str, bytes: &[u8]) -> Error {
+    let begins: String = bytes.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+    let of = std::any::type_name::<T>();
+    Error::Invalid(format!(
+        "keyspace {keyspace:?}: the {what} that begins with 0x{begins} is no {of}; it was written as another type"
+    ))
+}
+
 impl<K: Key, V: Value> TypedKeyspace<K, V> {
     /// `keyspace` with types.
     pub fn new(keyspace: Keyspace) -> Self {
@@ -297,41 +320,91 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
         &self.keyspace
     }
 
-    fn wrong(&self, what: &str, of: &str, bytes: &[u8]) -> Error {
-        let begins: String = bytes.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-        let name = self.keyspace.name();
-        Error::Invalid(format!(
-            "keyspace {name:?}: the {what} that begins with 0x{begins} is no {of}; it was written as another type"
-        ))
-    }
-
     fn key(&self, mut bytes: &[u8]) -> Result<K> {
         let all = bytes;
         let key = K::decode(&mut bytes, true).filter(|_| bytes.is_empty());
-        key.ok_or_else(|| self.wrong("key", std::any::type_name::<K>(), all))
+        key.ok_or_else(|| wrong::<K>(&self.keyspace.name(), "key", all))
     }
 
-    fn value(&self, bytes: &[u8]) -> Result<V> {
-        V::decode(bytes).ok_or_else(|| self.wrong("value", std::any::type_name::<V>(), bytes))
+    fn value(&self, value: Option<Vec<u8>>) -> Result<Option<V>> {
+        value_if_any(value, || self.keyspace.name())
+    }
+
+    fn values(&self, values: Values) -> Result<Vec<Option<V>>> {
+        values.into_iter().map(|value| self.value(value)).collect()
     }
 
     fn row(&self, row: (Vec<u8>, Vec<u8>)) -> Result<(K, V)> {
-        Ok((self.key(&row.0)?, self.value(&row.1)?))
+        Ok((self.key(&row.0)?, value_of(&row.1, || self.keyspace.name())?))
     }
 
     /// The value of a key, as last committed; `None` if there is none.
     pub fn get(&self, key: &(impl AsKey<K> + ?Sized)) -> Result<Option<V>> {
-        self.keyspace.get(key.to_key())?.map(|value| self.value(&value)).transpose()
+        self.value(self.keyspace.get(key.to_key())?)
     }
 
     /// The value of a key as a transaction sees it: see [`Transaction::get`].
     pub fn get_in(&self, tx: &mut Transaction, key: &(impl AsKey<K> + ?Sized)) -> Result<Option<V>> {
-        tx.get(&self.keyspace, key.to_key())?.map(|value| self.value(&value)).transpose()
+        self.value(tx.get(&self.keyspace, key.to_key())?)
     }
 
     /// The value of a key as of a snapshot.
     pub fn get_at(&self, snapshot: &Snapshot, key: &(impl AsKey<K> + ?Sized)) -> Result<Option<V>> {
-        snapshot.get(&self.keyspace, key.to_key())?.map(|value| self.value(&value)).transpose()
+        self.value(snapshot.get(&self.keyspace, key.to_key())?)
+    }
+
+    /// The values of many keys, in their order: see [`Keyspace::multi_get`].
+    ///
+    /// ```
+    /// let db = varve::Db::temporary(varve::Options::default().cache_mb(8))?;
+    /// let ages = db.typed_keyspace::<String, u8>("ages")?;
+    /// ages.put("ada", &36)?;
+    /// assert_eq!(ages.multi_get(["ada", "eve"])?, [Some(36), None]);
+    /// # drop(ages); db.close()?;
+    /// # Ok::<(), varve::Error>(())
+    /// ```
+    pub fn multi_get<'k, Q: AsKey<K> + ?Sized + 'k>(
+        &self,
+        keys: impl IntoIterator<Item = &'k Q>,
+    ) -> Result<Vec<Option<V>>> {
+        self.values(self.keyspace.multi_get(&bytes_of_keys(keys))?)
+    }
+
+    /// The values of many keys, in their order, as a transaction sees them: see [`Transaction::multi_get`].
+    pub fn multi_get_in<'k, Q: AsKey<K> + ?Sized + 'k>(
+        &self,
+        tx: &mut Transaction,
+        keys: impl IntoIterator<Item = &'k Q>,
+    ) -> Result<Vec<Option<V>>> {
+        self.values(tx.multi_get(&self.keyspace, &bytes_of_keys(keys))?)
+    }
+
+    /// The values of many keys, in their order, as of a snapshot.
+    pub fn multi_get_at<'k, Q: AsKey<K> + ?Sized + 'k>(
+        &self,
+        snapshot: &Snapshot,
+        keys: impl IntoIterator<Item = &'k Q>,
+    ) -> Result<Vec<Option<V>>> {
+        self.values(snapshot.multi_get(&self.keyspace, &bytes_of_keys(keys))?)
+    }
+
+    /// As [`TypedKeyspace::get`], but returns at once, with a future: see [`Keyspace::get_async`]. The value is decoded
+    /// where the future is polled.
+    pub fn get_async(&self, key: &(impl AsKey<K> + ?Sized)) -> ReadFuture<Option<V>> {
+        let (name, key) = (self.keyspace.name(), key.to_key());
+        let make = move |values| value_if_any(only(values), || name.clone());
+        self.keyspace.db.read_async(&self.keyspace.shared, &[&key], make)
+    }
+
+    /// As [`TypedKeyspace::multi_get`], but returns at once, with a future: see [`TypedKeyspace::get_async`].
+    pub fn multi_get_async<'k, Q: AsKey<K> + ?Sized + 'k>(
+        &self,
+        keys: impl IntoIterator<Item = &'k Q>,
+    ) -> ReadFuture<Vec<Option<V>>> {
+        let (name, keys) = (self.keyspace.name(), bytes_of_keys(keys));
+        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        let make = move |values: Values| values.into_iter().map(|value| value_if_any(value, || name.clone())).collect();
+        self.keyspace.db.read_async(&self.keyspace.shared, &keys, make)
     }
 
     /// Whether a key is there.
@@ -372,7 +445,7 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
     ) -> Result<Option<V>> {
         let key = key.to_key();
         self.keyspace.db.transact(TxOptions::default(), |tx| {
-            let old = tx.get_for_update(&self.keyspace, &key)?.map(|value| self.value(&value)).transpose()?;
+            let old = self.value(tx.get_for_update(&self.keyspace, &key)?)?;
             let new = f(old);
             match &new {
                 Some(value) => tx.put(&self.keyspace, &key, bytes_of(value)?)?,
