@@ -219,7 +219,8 @@ impl Change {
         let entries = (0..count).map(|i| entry_at(block, CHANGED + i * ENTRY)).collect::<Option<_>>()?;
         let touched = Place { drive: half(block, TOUCHED), slot: word(block, TOUCHED + 4) };
         let touched = (touched.drive != NOWHERE).then_some(touched);
-        Some(Change { generation: generation_at(block, 40), sizes, first: word(block, 76), entries, touched })
+        let generation = Some(generation_at(block, 40)).filter(|generation| generation.number < MOST)?;
+        Some(Change { generation, sizes, first: word(block, 76), entries, touched })
     }
 }
 
@@ -296,11 +297,16 @@ impl Super {
     }
 
     fn is_sane(&self) -> bool {
-        let shape = &self.shape;
+        let (shape, extents) = (&self.shape, u64::from(self.sizes.extents));
+        let slots = shape.drives.iter().map(|drive| u64::from(drive.slots));
         super::check_layout(shape.extent, &shape.layout, shape.drives.len()).is_ok()
             && shape.journal_blocks >= LEAST_JOURNAL
             && shape.map_room() >= self.sizes.extents as usize
-            && shape.data_at >= shape.tables_end()
+            && (shape.tables_end()..MOST).contains(&shape.data_at)
+            // An extent has a slot of its own: memory is not asked for a table that no drive has room for.
+            && extents <= slots.sum()
+            && self.sequence < MOST
+            && self.generation.number < MOST
             && shape.drives.iter().all(|drive| drive.blank_from <= drive.slots)
     }
 }
@@ -309,6 +315,10 @@ fn drive_at(block: &[u8], at: usize) -> DriveRecord {
     let share = f64::from_le_bytes(block[at + 24..at + 32].try_into().expect("8 bytes"));
     DriveRecord { id: id(block, at), slots: word(block, at + 16), blank_from: word(block, at + 20), share }
 }
+
+/// Below it are all positions and numbers that count on: what exceeds it is damage, and would overflow further on.
+const MOST: u64 = 1 << 62;
+const _: () = assert!(MOST as u128 + ((u32::MAX as u128) << 26) < u64::MAX as u128, "slots end before the last byte");
 
 /// Fewest blocks of a journal: a change and its confirmation.
 const LEAST_JOURNAL: u32 = 2;

@@ -319,7 +319,8 @@ impl Found {
         (self.generation, self.sizes, self.confirmed) = (change.generation, change.sizes, false);
         for place in change.entries.iter().map(|entry| entry.place).chain(change.touched) {
             if let Some(drive) = self.sup.shape.drives.get_mut(usize::from(place.drive)) {
-                drive.blank_from = drive.blank_from.max(place.slot + 1).min(drive.slots);
+                // (A slot that there is not is found by [`Map::fault`].)
+                drive.blank_from = drive.blank_from.max(place.slot.saturating_add(1)).min(drive.slots);
             }
         }
         let Some(entries) = &mut self.entries else { return };

@@ -40,6 +40,10 @@ pub(super) enum Kind {
 
 const MAGIC: u32 = 0x7EA5_17EB;
 
+/// Below it are all positions and sequence numbers: what exceeds it is damage, and would overflow further on.
+const MOST: u64 = 1 << 62;
+const _: () = assert!(MOST as u128 + ((u32::MAX as u128) << 15) < u64::MAX as u128, "slots end before the last byte");
+
 /// Fewest slots of a tier.
 const LEAST: u32 = 8;
 
@@ -231,7 +235,9 @@ impl Geometry {
     /// Whether a superblock may say so.
     fn sane(&self) -> bool {
         let (start, end) = (self.tables_at, self.tables_at.saturating_add(self.tables.bytes()));
-        matches!(self.page_size, 4096 | 8192 | 16384 | 32768)
+        // Beyond it nothing can be reckoned with; no device has so many bytes.
+        end.max(self.slots_at) < MOST
+            && matches!(self.page_size, 4096 | 8192 | 16384 | 32768)
             && self.slots >= LEAST
             && self.tables.hold(Tables::of(self.slots))
             && start >= 2 * BLOCK as u64
@@ -362,7 +368,8 @@ pub(super) fn decode_super(block: &[u8]) -> Option<Super> {
     let geometry = Geometry { page_size: n(0), slots: n(1), tables, tables_at: l(0), slots_at: l(1) };
     let life = Life { created: l(2), written: l(3), day: l(4), spent: l(5) };
     let stamp = Stamp { number: l(6), tie: l(7) };
-    let sane = geometry.sane() && n(5).checked_add(n(6))? <= tables.map && u32_at(block, 8) == VERSION;
+    let sane =
+        geometry.sane() && sequence < MOST && n(5).checked_add(n(6))? <= tables.map && u32_at(block, 8) == VERSION;
     sane.then_some(Super { sequence, owner, geometry, blocks: (n(5), n(6)), detached: n(7) != 0, life, stamp })
 }
 
@@ -389,6 +396,33 @@ mod tests {
             }
         }
         assert_eq!(Geometry::fit(100_000, 16384), None);
+    }
+
+    #[test]
+    fn a_superblock_that_says_what_cannot_be_is_none() {
+        let geometry = Geometry::fit(4 << 20, 4096).unwrap();
+        let sup = Super {
+            sequence: 5,
+            owner: [7; 16],
+            geometry,
+            blocks: (1, 1),
+            detached: false,
+            life: Life::default(),
+            stamp: Stamp::default(),
+        };
+        let good = encode_super(&sup);
+        let with = |at: usize, n: u64| {
+            let mut block = good.clone();
+            put(&mut block, at, &n.to_le_bytes());
+            let crc = crc32c::crc32c(&block[4..]);
+            put(&mut block, 0, &crc.to_le_bytes());
+            decode_super(&block)
+        };
+        let (sequence, tables_at, slots_at) = (16, 88, 96);
+        assert_eq!(with(slots_at, geometry.slots_at), Some(sup));
+        for (at, n) in [(sequence, u64::MAX), (tables_at, !0xfff), (slots_at, !0xfff), (slots_at, 1 << 63)] {
+            assert_eq!(with(at, n).map(|sup| sup.geometry.end()), None, "{n:#x} at byte {at}");
+        }
     }
 
     #[test]

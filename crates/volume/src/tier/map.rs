@@ -58,7 +58,7 @@ fn decode_entry(at: &[u8]) -> MapEntry {
     MapEntry {
         page: (page != NO_PAGE).then_some(PageId(page)),
         lsn: u64_at(at, 8),
-        newer: word & NEWER != 0,
+        newer: word & NEWER != 0 && page != NO_PAGE,
         scan: word & SCAN != 0,
     }
 }
@@ -77,7 +77,7 @@ fn encode_record(record: &Record, at: &mut [u8]) {
 
 fn decode_record(at: &[u8], slots: u32) -> Option<Record> {
     let (slot, page, lsn) = (u32_at(at, 4), PageId(u64_at(at, 8)), u64_at(at, 16));
-    if slot >= slots {
+    if slot >= slots || page.0 >= NO_PAGE {
         return None;
     }
     Some(match u32_at(at, 0) {
@@ -447,6 +447,23 @@ mod tests {
         assert_eq!(loaded.superblock.sequence, 4);
         assert_eq!(loaded.map, Some(snapshot(1000, 4)));
         assert_eq!((loaded.journal.len(), loaded.journal_used), (3, 2));
+    }
+
+    #[test]
+    fn what_no_map_could_hold_is_not_taken_from_one() {
+        let (_, file, geometry) = file(64);
+        file.write_map(&geometry, 1, &snapshot(64, 1), Default::default()).unwrap();
+        let newer = |slot, page| Record::Newer { slot, page: PageId(page), lsn: 77 };
+        let records = [newer(3, NO_PAGE - 1), newer(3, NO_PAGE), newer(3, u64::MAX), newer(64, 5)];
+        file.write_journal(&geometry, 1, 0, &records).unwrap();
+        let loaded = file.load().unwrap();
+        assert_eq!(loaded.journal, records[..1]);
+        let mut map = loaded.map.unwrap();
+        let mut nothing = [0; ENTRY];
+        put(&mut nothing, 0, &(NO_PAGE | NEWER).to_le_bytes());
+        map.entries[0] = decode_entry(&nothing);
+        map.records = loaded.journal;
+        file.write_map(&geometry, 2, &map, Default::default()).expect("what was read can be written");
     }
 
     #[test]

@@ -279,3 +279,60 @@ fn creation_says_what_it_cannot_use() {
     let twice = [rig.devices[0].clone(), rig.devices[1].clone(), again as Arc<dyn Device>];
     assert!(refused(&twice, 2 * MIB).contains("the same drive"), "also where two handles lead to it");
 }
+
+/// Puts eight bytes into the newest superblock of a drive, or a block of its journal, under a right checksum.
+fn overwrite(drive: &Arc<dyn Device>, at: u64, (within, bytes): (usize, &[u8])) {
+    let mut block = AlignedBuf::new(BLOCK as usize);
+    read_at(&**drive, at, &mut block).unwrap();
+    block[within..within + bytes.len()].copy_from_slice(bytes);
+    let crc = crc32c::crc32c(&block[4..]);
+    block[..4].copy_from_slice(&crc.to_le_bytes());
+    write_at(&**drive, at, &block, true).unwrap();
+}
+
+fn noted() -> (Rig, Vec<records::Found>) {
+    let rig = Rig::new(true);
+    let array = rig.create(Layout::Stripe { unit: 64 << 10 }).unwrap();
+    array.set_len(10 * MIB).unwrap();
+    drop(array);
+    let found = rig.devices.iter().map(|drive| records::find(&**drive).ok().expect("it is there")).collect();
+    (rig, found)
+}
+
+#[test]
+fn a_superblock_that_says_what_cannot_be_is_none() {
+    let (rig, found) = noted();
+    let mut good = AlignedBuf::new(BLOCK as usize);
+    read_at(&*rig.devices[0], format::Shape::super_at(found[0].sup.sequence), &mut good).unwrap();
+    let with = |changes: &[(usize, &[u8])]| {
+        let mut block = good.to_vec();
+        changes.iter().for_each(|(at, bytes)| block[*at..at + bytes.len()].copy_from_slice(bytes));
+        let crc = crc32c::crc32c(&block[4..]);
+        block[..4].copy_from_slice(&crc.to_le_bytes());
+        format::Super::decode(&block)
+    };
+    assert!(with(&[]).is_some(), "nothing is changed");
+    let (sequence, data_at, generation, most) = (16, 96, 120, u64::MAX.to_le_bytes());
+    for at in [sequence, data_at, generation] {
+        assert_eq!(with(&[(at, &most)]), None, "the largest number at byte {at}");
+    }
+    // A map that has room for so many extents, which the drives have not.
+    let (map_blocks, extents) = (1u32 << 20, 1u32 << 27);
+    let far = (3 * u64::from(map_blocks) * BLOCK).to_le_bytes();
+    let room: [(usize, &[u8]); 2] = [(104, &map_blocks.to_le_bytes()), (data_at, &far)];
+    assert!(with(&room).is_some());
+    assert_eq!(with(&[room[0], room[1], (112, &extents.to_le_bytes())]), None, "no drive has slots for them");
+}
+
+#[test]
+fn a_change_of_a_slot_that_there_cannot_be_is_damage() {
+    let (rig, found) = noted();
+    for (drive, found) in rig.devices.iter().zip(&found) {
+        let journal = found.sup.shape.journal_at(found.sup.sequence);
+        // The slot of the first entry of the first change, which follows the confirmation of the map.
+        overwrite(drive, journal + BLOCK, (80 + 4, &u32::MAX.to_le_bytes()));
+        let read = records::find(&**drive).ok().expect("the superblock is whole");
+        assert!(read.map().is_none(), "no drive has such a slot");
+    }
+    refused(given(&rig.devices));
+}
