@@ -10,7 +10,7 @@
 //! waits for latches, frames and the log, never for a lock on a key, and gives the room back with its last pin.
 //!
 //! Invariants: what is free and what is given out make `total`, but while that changes; [`AWAITED`] is set as long as
-//! the queue has anybody.
+//! the queue has anybody; who has room was given at most `total` as it was then.
 
 use super::Pool;
 use std::collections::VecDeque;
@@ -25,7 +25,10 @@ const LEAST: usize = 4;
 const AWAITED: u64 = 1 << 63;
 
 struct Waiter {
+    /// What it asks for; there may be less by the time of its turn.
     frames: u64,
+    /// What it was given. Written before `granted` is set, read after.
+    given: AtomicU64,
     granted: Event,
 }
 
@@ -56,7 +59,10 @@ impl PinRoom {
         // Taken, and never given back.
         let mut pins = self.take((before - frames) as usize);
         pins.frames = 0;
+        // Who came first meanwhile may wait for more than there is from now on.
+        let mut queue = self.queue.lock();
         self.total.store(frames, Release);
+        self.grant(&mut queue);
     }
 
     /// Takes room for so many pins, or for as many as there may be; waits until there is.
@@ -65,14 +71,15 @@ impl PinRoom {
         // (Who asks for more found out how many he may have before the pool became so small.)
         let frames = (frames as u64).min(self.total.load(Acquire));
         let enough = |free| (free & AWAITED == 0 && free >= frames).then(|| free - frames);
-        let taken = self.free.fetch_update(Acquire, Relaxed, enough).is_ok() || self.wait(frames);
-        Pins { room: self, frames: if taken { frames } else { 0 } }
+        let taken = self.free.fetch_update(Acquire, Relaxed, enough).is_ok();
+        Pins { room: self, frames: if taken { frames } else { self.wait(frames) } }
     }
 
-    /// Waits for its turn; whether it came. (Threads that a simulated power cut ends get none, and give none back.)
+    /// Waits for its turn; what it was given: what it asked for, or all there may be if that has become less. (Threads
+    /// that a simulated power cut ends get none, and give none back.)
     #[cold]
-    fn wait(&self, frames: u64) -> bool {
-        let waiter = Arc::new(Waiter { frames, granted: Event::new() });
+    fn wait(&self, frames: u64) -> u64 {
+        let waiter = Arc::new(Waiter { frames, given: AtomicU64::new(0), granted: Event::new() });
         {
             let mut queue = self.queue.lock();
             self.free.fetch_or(AWAITED, AcqRel);
@@ -83,18 +90,24 @@ impl PinRoom {
         while !waiter.granted.is_set() && !varve_rt::dying() {
             waiter.granted.wait();
         }
-        waiter.granted.is_set()
+        let given = waiter.given.load(Acquire);
+        debug_assert!(given <= frames, "nobody is given more than was asked for");
+        given
     }
 
     /// Lets those in that come first, as far as there is room.
     fn grant(&self, queue: &mut VecDeque<Arc<Waiter>>) {
         while let Some(first) = queue.front() {
-            if self.free.load(Acquire) & !AWAITED < first.frames {
+            // (The pool may have become smaller since it came.)
+            let frames = first.frames.min(self.total.load(Acquire));
+            if self.free.load(Acquire) & !AWAITED < frames {
                 return;
             }
-            let before = self.free.fetch_sub(first.frames, AcqRel);
+            let before = self.free.fetch_sub(frames, AcqRel);
             assert!(before & AWAITED != 0, "while somebody waits nobody takes room past the queue");
-            queue.pop_front().expect("seen above").granted.set();
+            let first = queue.pop_front().expect("seen above");
+            first.given.store(frames, Release);
+            first.granted.set();
         }
         self.free.fetch_and(!AWAITED, AcqRel);
     }
@@ -207,6 +220,33 @@ mod tests {
             });
             clients.collect::<Vec<_>>().into_iter().for_each(|client| client.join().unwrap());
             assert_eq!((room.free.load(SeqCst), room.queue.lock().len()), (ALL, 0));
+        });
+    }
+
+    #[test]
+    fn who_waits_while_the_room_shrinks_gets_what_there_is() {
+        in_both_worlds(10, |_| {
+            let room = Arc::new(PinRoom::new(10));
+            let held = room.take(6);
+            let waiting = |room: &PinRoom| room.queue.lock().len();
+            let until = |n: usize| {
+                while waiting(&room) < n {
+                    sleep(std::time::Duration::from_millis(1));
+                }
+            };
+            let shrinking = room.clone();
+            let shrinks = spawn("shrinks", move || shrinking.resize(4));
+            until(1);
+            let clients = [10, 3].map(|frames| {
+                let client = room.clone();
+                let client = spawn(format!("asks for {frames}"), move || client.take(frames).frames);
+                until(if frames == 10 { 2 } else { 3 });
+                client
+            });
+            drop(held);
+            shrinks.join().unwrap();
+            assert_eq!(clients.map(|client| client.join().unwrap()), [4, 3], "all there is, and what was asked for");
+            assert_eq!((room.free.load(SeqCst), room.total.load(SeqCst), waiting(&room)), (4, 4, 0));
         });
     }
 
