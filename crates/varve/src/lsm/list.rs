@@ -5,10 +5,11 @@
 //! first and last commit number, number of runs, and of each run its first page and its pages; then smallest and
 //! largest key, each after its length. (`SegmentMeta` says what they are.)
 //!
-//! Invariant: a row is read to its last byte, or is an error.
+//! Invariants: a row is read to its last byte, or is an error; what was read can be worked with: there is such a level,
+//! and there are numbers above that of the segment and of its pages.
 
 use super::varint::{push_varint, varint};
-use super::{Segment, SegmentMeta};
+use super::{LAST_LEVEL, Segment, SegmentMeta};
 use crate::error::{Error, Result};
 use varve_volume::{KeyspaceId, PageId};
 
@@ -68,8 +69,22 @@ pub(crate) fn decode(id: u64, bytes: &[u8]) -> Option<(u8, Segment)> {
     (*at == bytes.len() && plausible).then_some((level, Segment { id, meta, runs }))
 }
 
+/// What cannot be of a segment that was read, if anything.
+fn fault(level: u8, segment: &Segment) -> Option<String> {
+    let past = |(first, pages): &&(PageId, u64)| first.0.checked_add(*pages).is_none();
+    if level > LAST_LEVEL {
+        return Some(format!("segment {} is on level {level}, the last is {LAST_LEVEL}", segment.id));
+    }
+    if segment.id == u64::MAX {
+        return Some(format!("segment {} has the last number there is", segment.id));
+    }
+    let (first, pages) = segment.runs.iter().find(past)?;
+    Some(format!("segment {} has {pages} pages from page {} on, past the last number", segment.id, first.0))
+}
+
 /// The rows of a segment on a level; no value is longer than `most`.
 pub(crate) fn rows(segment: &Segment, level: u8, most: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
+    debug_assert!(fault(level, segment).is_none(), "what is listed can be read again");
     let bytes = encode(segment, level);
     assert!(bytes.len() / most < usize::from(u16::MAX), "the parts of a row have numbers");
     let parts = bytes.chunks(most).enumerate();
@@ -87,10 +102,13 @@ pub(crate) fn segments(rows: &[(Vec<u8>, Vec<u8>)], keyspace: KeyspaceId, root: 
         let id = u64::from_be_bytes(of_one[0].0[..8].try_into().expect("eight bytes"));
         let whole = of_one.iter().enumerate().all(|(n, (key, _))| key[8..] == (n as u16).to_be_bytes());
         let bytes: Vec<u8> = of_one.iter().flat_map(|(_, part)| part).copied().collect();
-        match decode(id, &bytes).filter(|_| whole) {
-            Some(segment) => found.push(segment),
-            None => return Err(bad(format!("the row of segment {id} cannot be read"))),
+        let Some((level, segment)) = decode(id, &bytes).filter(|_| whole) else {
+            return Err(bad(format!("the row of segment {id} cannot be read")));
+        };
+        if let Some(what) = fault(level, &segment) {
+            return Err(bad(what));
         }
+        found.push((level, segment));
     }
     Ok(found)
 }
@@ -131,6 +149,25 @@ mod tests {
             let mut short = rows;
             short[0].0.pop();
             assert!(read(&short).is_err());
+        }
+    }
+
+    #[test]
+    fn a_row_that_can_be_read_and_says_what_cannot_be_is_an_error_that_names_it() {
+        let read = |segment: &Segment, level| {
+            let row = (key(segment.id, 0), encode(segment, level));
+            segments(&[row], KeyspaceId(3), PageId(9)).map_err(|e| e.to_string())
+        };
+        let good = segment(2, 5);
+        assert_eq!(read(&good, LAST_LEVEL), Ok(vec![(LAST_LEVEL, segment(2, 5))]));
+        let numbered = Segment { id: u64::MAX, ..segment(2, 5) };
+        let mut far = segment(2, 5);
+        far.runs[1].0 = PageId(u64::MAX - 2);
+        let wrong = [(&good, 7, "level 7"), (&good, 255, "level 255"), (&numbered, 6, "number"), (&far, 6, "3 pages")];
+        for (segment, level, said) in wrong {
+            let e = read(segment, level).unwrap_err();
+            let named = ["page 9".into(), format!("segment {}", segment.id), said.into()];
+            assert!(named.iter().all(|name: &String| e.contains(name)), "{e}");
         }
     }
 }

@@ -183,7 +183,7 @@ impl BackPressure {
         }
         let options = &options();
         match options.pressure {
-            How::Smooth => self.stand_in_line(options, memory, bytes(), merges),
+            How::Smooth => self.stand_in_line(options, memory, bytes, merges),
             How::Steps if self.state.lock().level_0 >= options.l0_slowdown.into() => sleep_for(STEP),
             How::Steps => Duration::ZERO,
         }
@@ -193,10 +193,12 @@ impl BackPressure {
         &self,
         options: &LsmOptions,
         memory: impl Fn() -> f64,
-        bytes: u64,
+        bytes: impl FnOnce() -> u64,
         merges: impl Fn() -> bool,
     ) -> Duration {
-        let (mut until, mut waited) = (None, Duration::ZERO);
+        let (mut until, mut waited) = (0.0, Duration::ZERO);
+        // Counted by who stands in the line, not by all who look whether there is one.
+        let mut bytes = Some(bytes);
         loop {
             let memory = memory();
             let left = {
@@ -208,7 +210,9 @@ impl BackPressure {
                     return waited;
                 }
                 line.move_on(now(), per_byte);
-                let until = *until.get_or_insert_with(|| line.join(bytes));
+                if let Some(bytes) = bytes.take() {
+                    until = line.join(bytes());
+                }
                 line.left(until, per_byte)
             };
             if left < NEAR || !merges() {
@@ -277,6 +281,19 @@ mod tests {
             assert!(waited >= Duration::from_secs(5) && waited <= Duration::from_secs(5) + LOOK, "{waited:?}");
             pressure.state.lock().debt_bytes = 1e9;
             assert_eq!(writes(&pressure, 2).as_secs(), 2, "nobody waits for those who are gone");
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn who_does_not_wait_counts_no_bytes() {
+        varve_rt::sim::run(varve_rt::sim::Config::default(), || {
+            let pressure = pressing();
+            pressure.state.lock().debt_bytes = 0.0;
+            let counted = || -> u64 { panic!("nobody asked") };
+            assert_eq!(pressure.wait(LsmOptions::default, || 0.0, counted, || true), Duration::ZERO);
+            let steps = || LsmOptions { pressure: How::Steps, ..LsmOptions::default() };
+            assert_eq!(pressure.wait(steps, || 0.0, counted, || true), Duration::ZERO);
         })
         .unwrap();
     }
