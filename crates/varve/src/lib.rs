@@ -55,8 +55,8 @@
 //!   transaction and not from a reader, must fit a quarter of the cache.
 //! - A snapshot that stays open while much is overwritten takes room on the data device, and becomes too old past a
 //!   limit.
-//! - Calls block the thread, but [`Keyspace::get_async`], [`Keyspace::multi_get_async`], the same of a
-//!   [`TypedKeyspace`], and [`Transaction::commit_async`], which give futures for any executor, and
+//! - Calls block the thread, but [`Keyspace::get_async`], [`Keyspace::multi_get_async`], the same of a [`Snapshot`] and
+//!   a [`TypedKeyspace`], and [`Transaction::commit_async`], which give futures for any executor, and
 //!   [`Transaction::commit_ticket`].
 //! - In a fork of a process that has a database open, each call fails ([`Error::Forked`]), and no database can be
 //!   opened: the child has none of the engine's threads. Handles can be dropped there. Fork first, or start a process

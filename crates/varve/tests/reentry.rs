@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use varve::{
     BackupOptions, Db, Devices, Error, ErrorKind, Keyspace, KeyspaceKind, Layout, LsmOptions, Options, Result,
-    Snapshot, Transaction, TxOptions, WriteBatch,
+    Snapshot, Transaction, TxOptions, TypedKeyspace, WriteBatch,
 };
 use varve_models::MemDevice;
 use varve_rt::{catch_panic, sim, sleep, spawn};
@@ -72,7 +72,7 @@ fn ready<T>(future: impl Future<Output = T>) -> T {
 type Call = fn(&Db, &Keyspace) -> Result<()>;
 
 /// Calls that read, write, or wait for others who do.
-const CALLS: [(&str, Call); 29] = [
+const CALLS: [(&str, Call); 30] = [
     ("put", |_, rows| rows.put(key(3), b"new")),
     ("put of a new key", |_, rows| rows.put(b"b and more", b"new")),
     ("delete", |_, rows| rows.delete(key(3)).map(drop)),
@@ -86,6 +86,9 @@ const CALLS: [(&str, Call); 29] = [
     ("multi_get", |_, rows| rows.multi_get(&[key(3), key(4)]).map(drop)),
     ("get_async", |_, rows| ready(rows.get_async(key(3))).map(drop)),
     ("multi_get_async", |_, rows| ready(rows.multi_get_async(&[key(3), key(4)])).map(drop)),
+    ("get_async of types", |_, rows| {
+        ready(TypedKeyspace::<[u8; 1], String>::new(rows.clone()).get_async(&[3])).map(drop)
+    }),
     ("contains", |_, rows| rows.contains(key(3)).map(drop)),
     ("scan_with", |_, rows| rows.scan_with(.., |_, _| Continue(()))),
     ("iter", |_, rows| rows.iter().and_then(|mut rows| rows.try_for_each(|row| row.map(drop)))),
@@ -153,6 +156,8 @@ fn what_is_open_already_goes_no_further_within_the_closure() {
                 let Some((mut tx, snapshot)) = open.take() else { return };
                 refused(snapshot.get(&rows, key(3)), lender);
                 refused(snapshot.count(&rows, ..), lender);
+                refused(ready(snapshot.get_async(&rows, key(3))), lender);
+                refused(ready(snapshot.multi_get_async(&rows, &[key(3), key(4)])), lender);
                 refused(unread.next_row(), lender);
                 refused(tx.get(&rows, key(7)), lender);
                 refused(tx.put(&rows, key(3), b"new"), lender);

@@ -112,13 +112,13 @@ impl Keyspace {
     /// By the future: those of [`Keyspace::get`]; `Closed` also when the database is closed or dropped before the key
     /// was read.
     pub fn get_async(&self, key: impl AsRef<[u8]>) -> ReadFuture<Option<Vec<u8>>> {
-        self.db.read_async(&self.shared, &[key.as_ref()], |values| Ok(only(values)))
+        self.db.read_async(None, &self.shared, &[key.as_ref()], |values| Ok(only(values)))
     }
 
     /// As [`Keyspace::multi_get`], but returns at once, with a future: see [`Keyspace::get_async`].
     pub fn multi_get_async(&self, keys: &[impl AsRef<[u8]>]) -> ReadFuture<Vec<Option<Vec<u8>>>> {
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
-        self.db.read_async(&self.shared, &keys, Ok)
+        self.db.read_async(None, &self.shared, &keys, Ok)
     }
 
     /// Writes the value of a key, as last committed, to `to`. See [`Transaction::get_to`](crate::Transaction::get_to).

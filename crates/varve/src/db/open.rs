@@ -465,6 +465,8 @@ fn checkpointer(
 
 pub(super) fn close(inner: &Inner) -> Result<()> {
     inner.txns.close()?;
+    // What reads for futures may hold snapshots still.
+    inner.readers.stop();
     inner.reclaimer.stop();
     // It asks for checkpoints: none comes after the last one.
     inner.array.iter().for_each(|array| array.stop());

@@ -2,7 +2,7 @@
 
 use super::Inner;
 use crate::error::Result;
-use crate::txn::{Now, OpenKeyspace, Told, Values};
+use crate::txn::{Now, OpenKeyspace, Snapshot, Told, Values};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -52,30 +52,40 @@ pub(super) fn only(mut values: Values) -> Option<Vec<u8>> {
 }
 
 impl Inner {
-    /// Reads keys: at once what is in memory, else by the threads that read for others.
+    /// Reads keys, as they are or as of a snapshot: at once what is in memory, else by the threads that read for
+    /// others.
     pub(super) fn read_async<T>(
         &self,
+        at: Option<&Snapshot>,
         keyspace: &Arc<OpenKeyspace>,
         keys: &[&[u8]],
         make: impl Fn(Values) -> Result<T> + Send + Sync + 'static,
     ) -> ReadFuture<T> {
-        let state = match self.values_now(keyspace, keys) {
-            Ok(Some(state)) => state,
-            Ok(None) => {
+        let read = || match self.values_now(at, keyspace, keys)? {
+            Some(state) => Ok(state),
+            None => {
+                let at = at.map(Snapshot::lend).transpose()?;
                 let owned = keys.iter().map(|key| Box::from(*key)).collect();
-                self.readers.read(keyspace, owned).map_or_else(|error| State::Known(Some(Err(error))), State::Awaited)
+                self.readers.read(keyspace, at, owned).map(State::Awaited)
             }
-            Err(error) => State::Known(Some(Err(error))),
         };
+        let state = read().unwrap_or_else(|error| State::Known(Some(Err(error))));
         ReadFuture { state, make: Box::new(make) }
     }
 
     /// All of the values, if that takes no wait.
-    fn values_now(&self, keyspace: &OpenKeyspace, keys: &[&[u8]]) -> Result<Option<State>> {
-        self.txns.live_in(keyspace)?;
+    fn values_now(&self, at: Option<&Snapshot>, keyspace: &OpenKeyspace, keys: &[&[u8]]) -> Result<Option<State>> {
+        match at {
+            Some(snapshot) => snapshot.check(keyspace)?,
+            None => self.txns.live_in(keyspace)?,
+        }
         let (mut values, mut durable) = (Vec::with_capacity(keys.len()), 0);
         for key in keys {
-            match self.txns.get_now(keyspace, key)? {
+            let now = match at {
+                Some(snapshot) => snapshot.get_now(keyspace, key)?,
+                None => self.txns.get_now(keyspace, key)?,
+            };
+            match now {
                 Now::Value(value, seen) => {
                     values.push(value);
                     durable = durable.max(seen);

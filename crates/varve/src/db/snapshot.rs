@@ -1,8 +1,9 @@
 //! Snapshots, as users have them.
 
-use super::{Inner, Keyspace, Rows, Scan};
+use super::reads::only;
+use super::{Inner, Keyspace, ReadFuture, Rows, Scan};
 use crate::error::Result;
-use crate::txn::{self, KeyRange};
+use crate::txn::{self, KeyRange, Values};
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -66,6 +67,42 @@ impl Snapshot {
     pub fn multi_get(&self, keyspace: &Keyspace, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
         let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
         self.snapshot.multi_get(&keyspace.shared, &keys)
+    }
+
+    /// As [`Snapshot::get`], but returns at once, with a future: see [`Keyspace::get_async`]. The future needs no
+    /// handle of the snapshot, and none keeps the database from being closed.
+    ///
+    /// ```
+    /// # async fn example() -> Result<(), varve::Error> {
+    /// let db = varve::Db::temporary(varve::Options::default().cache_mb(8))?;
+    /// let prices = db.keyspace_or_create("prices")?;
+    /// prices.put("tea", "3")?;
+    /// let before = db.snapshot()?.get_async(&prices, "tea");
+    /// prices.put("tea", "4")?;
+    /// assert_eq!(before.await?, Some(b"3".to_vec()));
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// By the future: those of [`Snapshot::get`]; `Closed` also when the database is closed or dropped before the key
+    /// was read.
+    pub fn get_async(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> ReadFuture<Option<Vec<u8>>> {
+        self.read_async(keyspace, &[key.as_ref()], |values| Ok(only(values)))
+    }
+
+    /// As [`Snapshot::multi_get`], but returns at once, with a future: see [`Snapshot::get_async`].
+    pub fn multi_get_async(&self, keyspace: &Keyspace, keys: &[impl AsRef<[u8]>]) -> ReadFuture<Vec<Option<Vec<u8>>>> {
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        self.read_async(keyspace, &keys, Ok)
+    }
+
+    pub(super) fn read_async<T>(
+        &self,
+        keyspace: &Keyspace,
+        keys: &[&[u8]],
+        make: impl Fn(Values) -> Result<T> + Send + Sync + 'static,
+    ) -> ReadFuture<T> {
+        self.db.read_async(Some(&self.snapshot), &keyspace.shared, keys, make)
     }
 
     /// As [`Transaction::get_to`](crate::Transaction::get_to).

@@ -301,6 +301,15 @@ fn value_if_any<V: Value>(bytes: Option<Vec<u8>>, name: impl FnOnce() -> Arc<str
     bytes.map(|bytes| value_of(&bytes, name)).transpose()
 }
 
+/// What a future makes of the value of a key; `name`: what the keyspace is called.
+fn one_of<V: Value>(name: Arc<str>) -> impl Fn(Values) -> Result<Option<V>> + Send + Sync + 'static {
+    move |values| value_if_any(only(values), || name.clone())
+}
+
+fn all_of<V: Value>(name: Arc<str>) -> impl Fn(Values) -> Result<Vec<Option<V>>> + Send + Sync + 'static {
+    move |values| values.into_iter().map(|value| value_if_any(value, || name.clone())).collect()
+}
+
 fn wrong<T>(keyspace: &str, what: &str, bytes: &[u8]) -> Error {
     let begins: String = bytes.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     let of = std::any::type_name::<T>();
@@ -391,9 +400,12 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
     /// As [`TypedKeyspace::get`], but returns at once, with a future: see [`Keyspace::get_async`]. The value is decoded
     /// where the future is polled.
     pub fn get_async(&self, key: &(impl AsKey<K> + ?Sized)) -> ReadFuture<Option<V>> {
-        let (name, key) = (self.keyspace.name(), key.to_key());
-        let make = move |values| value_if_any(only(values), || name.clone());
-        self.keyspace.db.read_async(&self.keyspace.shared, &[&key], make)
+        self.keyspace.db.read_async(None, &self.keyspace.shared, &[&key.to_key()], one_of(self.keyspace.name()))
+    }
+
+    /// As [`TypedKeyspace::get_at`], but returns at once, with a future: see [`Snapshot::get_async`].
+    pub fn get_at_async(&self, snapshot: &Snapshot, key: &(impl AsKey<K> + ?Sized)) -> ReadFuture<Option<V>> {
+        snapshot.read_async(&self.keyspace, &[&key.to_key()], one_of(self.keyspace.name()))
     }
 
     /// As [`TypedKeyspace::multi_get`], but returns at once, with a future: see [`TypedKeyspace::get_async`].
@@ -401,10 +413,20 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
         &self,
         keys: impl IntoIterator<Item = &'k Q>,
     ) -> ReadFuture<Vec<Option<V>>> {
-        let (name, keys) = (self.keyspace.name(), bytes_of_keys(keys));
+        let keys = bytes_of_keys(keys);
         let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
-        let make = move |values: Values| values.into_iter().map(|value| value_if_any(value, || name.clone())).collect();
-        self.keyspace.db.read_async(&self.keyspace.shared, &keys, make)
+        self.keyspace.db.read_async(None, &self.keyspace.shared, &keys, all_of(self.keyspace.name()))
+    }
+
+    /// As [`TypedKeyspace::multi_get_at`], but returns at once, with a future: see [`Snapshot::get_async`].
+    pub fn multi_get_at_async<'k, Q: AsKey<K> + ?Sized + 'k>(
+        &self,
+        snapshot: &Snapshot,
+        keys: impl IntoIterator<Item = &'k Q>,
+    ) -> ReadFuture<Vec<Option<V>>> {
+        let keys = bytes_of_keys(keys);
+        let keys: Vec<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+        snapshot.read_async(&self.keyspace, &keys, all_of(self.keyspace.name()))
     }
 
     /// Whether a key is there.

@@ -1,17 +1,20 @@
 //! Reads that nobody waits for: the caller goes on, and is told the values.
 //!
 //! What is in memory is read at once ([`Manager::get_now`]). The rest is queued, and read by a few threads that start
-//! when they are needed first. Each takes as many requests as its index can ask the device for together; an index that
-//! cannot ask ahead has more of the threads instead. A value that must not be seen before a commit is durable is told
-//! by the log's flusher, so no thread waits for a flush.
+//! when they are needed first. Each takes as many requests as its index can ask the device for together, of whatever
+//! snapshots and of the present; an index that cannot ask ahead has more of the threads instead. A value that must not
+//! be seen before a commit is durable is told by the log's flusher, so no thread waits for a flush.
 //!
 //! Invariants: each request is told once, also when the threads end before it is read; nothing is locked meanwhile; a
-//! request has no handle of the database, so the threads are never the last to hold one.
+//! request has no handle of the database, so the threads are never the last to hold one; it holds its snapshot open
+//! ([`Snapshot::lend`]) until it is told, or nobody waits for it any more.
 
 use super::many::Ahead;
+use super::snapshot::Snapshot;
 use super::told::Told;
 use super::{Manager, OpenKeyspace};
 use crate::error::{Error, Result};
+use crate::rows::Copied;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use varve_device::Health;
@@ -38,6 +41,8 @@ pub(crate) enum Now {
 /// Keys that are to be read.
 struct Request {
     keyspace: Arc<OpenKeyspace>,
+    /// None: as they are when they are read.
+    at: Option<Arc<Snapshot>>,
     keys: Vec<Box<[u8]>>,
     told: Told<Result<Values>>,
 }
@@ -49,6 +54,7 @@ struct Reading {
     left: usize,
     /// How far the log must be durable before the values are told.
     seen: Lsn,
+    at: Option<Arc<Snapshot>>,
     /// None: it was told.
     told: Option<Told<Result<Values>>>,
 }
@@ -80,13 +86,18 @@ impl Readers {
     ///
     /// # Errors
     /// `Closed`; `Resources` when the first thread is refused.
-    pub fn read(self: &Arc<Self>, keyspace: &Arc<OpenKeyspace>, keys: Vec<Box<[u8]>>) -> Result<Told<Result<Values>>> {
+    pub fn read(
+        self: &Arc<Self>,
+        keyspace: &Arc<OpenKeyspace>,
+        at: Option<Arc<Snapshot>>,
+        keys: Vec<Box<[u8]>>,
+    ) -> Result<Told<Result<Values>>> {
         let told = Told::new();
         let mut queue = self.queue.lock();
         if queue.ended {
             return Err(Error::Closed);
         }
-        queue.due.push_back(Request { keyspace: keyspace.clone(), keys, told: told.clone() });
+        queue.due.push_back(Request { keyspace: keyspace.clone(), at, keys, told: told.clone() });
         if queue.wants_thread()
             && let Err(error) = self.start(&mut queue)
             && queue.threads.is_empty()
@@ -140,8 +151,7 @@ impl Readers {
     fn serve(&self, mut requests: Vec<Request>) {
         requests.retain(|request| request.told.is_awaited());
         let Some(keyspace) = requests.first().map(|request| request.keyspace.clone()) else { return };
-        let (keys, told): (Vec<_>, Vec<_>) = requests.into_iter().map(|request| (request.keys, request.told)).unzip();
-        let mut readings: Vec<Reading> = keys.iter().zip(told).map(|(keys, told)| Reading::new(keys, told)).collect();
+        let (keys, mut readings): (Vec<_>, Vec<_>) = requests.into_iter().map(Reading::of).unzip();
         let places = |(n, keys): (usize, &Vec<Box<[u8]>>)| (0..keys.len()).map(move |at| (n, at));
         let mut order: Vec<(usize, usize)> = keys.iter().enumerate().flat_map(places).collect();
         order.sort_unstable_by_key(|(n, at)| &keys[*n][*at]);
@@ -155,7 +165,12 @@ impl Readers {
             if reading.told.is_none() {
                 continue;
             }
-            match self.txns.look(&keyspace, key(i), |value| value.map(<[u8]>::to_vec)) {
+            let copied = |value: Option<&[u8]>| value.map(<[u8]>::to_vec);
+            let looked = match &reading.at {
+                Some(snapshot) => snapshot.look(&keyspace, key(i), copied),
+                None => self.txns.look(&keyspace, key(i), copied),
+            };
+            match looked {
                 Ok((value, lsn)) => reading.take(*at, value, self.txns.dependence(lsn)),
                 Err(error) => reading.end(&self.txns, Err(error)),
             }
@@ -213,8 +228,11 @@ impl Queue {
 }
 
 impl Reading {
-    fn new(keys: &[Box<[u8]>], told: Told<Result<Values>>) -> Reading {
-        Reading { values: vec![None; keys.len()], left: keys.len(), seen: 0, told: Some(told) }
+    /// The keys, and what becomes of them.
+    fn of(request: Request) -> (Vec<Box<[u8]>>, Reading) {
+        let Request { at, keys, told, .. } = request;
+        let reading = Reading { values: vec![None; keys.len()], left: keys.len(), seen: 0, at, told: Some(told) };
+        (keys, reading)
     }
 
     fn take(&mut self, at: usize, value: Option<Vec<u8>>, seen: Lsn) {
@@ -227,6 +245,7 @@ impl Reading {
     /// Tells what came out, as soon as it may be seen.
     fn end(&mut self, txns: &Manager, result: Result<Values>) {
         let Some(told) = self.told.take() else { return };
+        self.at = None;
         match result {
             Ok(values) if self.seen > 0 => txns.tell_durable(self.seen, &told, values),
             result => {
@@ -262,6 +281,35 @@ impl Manager {
         let told_later = move |durable: Result<()>| later.tell(durable.map(|()| values));
         if let Err(error) = self.core.log.on_durable(seen, Box::new(told_later)) {
             tell(told, Err(error));
+        }
+    }
+}
+
+impl Snapshot {
+    /// The value that a key had, if that takes no wait. See [`Now`].
+    pub fn get_now(&self, keyspace: &OpenKeyspace, key: &[u8]) -> Result<Now> {
+        self.check(keyspace)?;
+        let (manager, at) = (&self.manager, self.as_of());
+        if manager.large.is_active() {
+            return Ok(Now::Unknown);
+        }
+        // As [`Snapshot::look`]: the index first, then what left it, then the old values.
+        let Some((found, lsn)) = keyspace.index().read_now(key, |value| value.map(<[u8]>::to_vec))? else {
+            return Ok(Now::Unknown);
+        };
+        if keyspace.formers().of(at, key).is_some() {
+            return Ok(Now::Unknown);
+        }
+        let old = manager.snapshots.versions.get(keyspace.id(), key, at, |_, value| value.map(Copied::from));
+        if manager.snapshots.runs().is_some() {
+            return Ok(Now::Unknown);
+        }
+        let seen = manager.dependence(self.intact(lsn)?);
+        match old {
+            None => Ok(Now::Value(found, seen)),
+            Some(None) => Ok(Now::Value(None, seen)),
+            Some(Some(Copied::Bytes(value))) => Ok(Now::Value(Some(value.into()), seen)),
+            Some(Some(Copied::Long(_))) => Ok(Now::Unknown),
         }
     }
 }

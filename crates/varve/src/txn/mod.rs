@@ -143,7 +143,7 @@ pub struct TxnStats {
     pub subtrees_cut: u64,
     /// Transactions open now.
     pub open: u64,
-    /// Snapshots open now.
+    /// Snapshots open now; one more for each that futures read from.
     pub snapshots: u64,
     /// Snapshots ever opened.
     pub snapshots_opened: u64,
@@ -323,7 +323,7 @@ impl Manager {
 
     /// Fails while transactions or snapshots are open.
     fn none_open(&self) -> Result<()> {
-        let (transactions, snapshots) = (self.open.load(Ordering::SeqCst), self.snapshots.open());
+        let (transactions, snapshots) = (self.open.load(Ordering::SeqCst), self.snapshots.held());
         if transactions + snapshots as u64 == 0 || self.core.faults().has(Mistake::CloseNotRefused) {
             return Ok(());
         }

@@ -12,8 +12,10 @@
 //! more: nobody waits for that. Where it does not keep up, or the scratch pages come to their limit, or cannot be
 //! written, the oldest snapshot loses its claim: its reads fail from then on.
 //!
+//! Reads that nobody waits for (`later.rs`) have a claim of their own: a close goes ahead though it is open.
+//!
 //! Invariants: `count` is the number of claims, and of registrations under way; snapshots are as of moments that do not
-//! go back; each version is in `added` once, or in one
+//! go back; a claim is lent as of a moment of which another is open; each version is in `added` once, or in one
 //! batch on its way to scratch pages, and its bytes are charged until it is removed.
 //!
 //! Lock order: leaf latches, then the mutex here, then a shard of the version store.
@@ -55,6 +57,8 @@ pub(super) enum Lost {
 pub(super) struct Claim {
     lsn: Lsn,
     serial: u64,
+    /// It is held by reads that nobody waits for.
+    lent: bool,
     evicted: AtomicBool,
     /// Why. Set before `evicted`.
     why: Mutex<Option<Lost>>,
@@ -81,6 +85,8 @@ impl Claim {
 #[derive(Default)]
 pub(super) struct Live {
     claims: BTreeMap<(Lsn, u64), Arc<Claim>>,
+    /// How many of them are lent.
+    lent: usize,
     serial: u64,
     /// Versions in the order in which they were added, nearly that of their ends.
     pub(super) added: VecDeque<VersionPlace>,
@@ -92,6 +98,16 @@ impl Live {
     /// The moment of the oldest snapshot; past all moments without one.
     pub(super) fn oldest(&self) -> Lsn {
         self.claims.first_key_value().map_or(Lsn::MAX, |((lsn, _), _)| *lsn)
+    }
+
+    fn add(&mut self, lsn: Lsn, lent: bool) -> Arc<Claim> {
+        self.serial += 1;
+        let serial = self.serial;
+        let claim = Claim { lsn, serial, lent, evicted: AtomicBool::new(false), why: Mutex::default() };
+        let claim = Arc::new(claim);
+        self.claims.insert((lsn, serial), claim.clone());
+        self.lent += usize::from(lent);
+        claim
     }
 }
 
@@ -168,6 +184,15 @@ impl Snapshots {
         self.count.load(Ordering::SeqCst)
     }
 
+    /// Those that a close is refused for.
+    pub fn held(&self) -> usize {
+        // What is lent is counted, here and there, under the lock.
+        let live = self.live.lock();
+        let open = self.open();
+        assert!(open >= live.lent, "what is lent is open");
+        open - live.lent
+    }
+
     /// The moment of the oldest one; past all moments without one. One that is opened later is as of a later moment.
     pub fn oldest(&self) -> Lsn {
         self.live.lock().oldest()
@@ -191,17 +216,20 @@ impl Snapshots {
         }
         fence(Ordering::SeqCst);
         let mut live = self.live.lock();
-        live.serial += 1;
-        let claim = Arc::new(Claim {
-            lsn: log.end_lsn(),
-            serial: live.serial,
-            evicted: AtomicBool::new(false),
-            why: Mutex::default(),
-        });
-        let newest = live.claims.last_key_value().map_or(0, |((lsn, _), _)| *lsn);
-        assert!(newest <= claim.lsn, "the end of the log does not go back");
-        live.claims.insert((claim.lsn, claim.serial), claim.clone());
-        claim
+        let (newest, end) = (live.claims.last_key_value().map_or(0, |((lsn, _), _)| *lsn), log.end_lsn());
+        assert!(newest <= end, "the end of the log does not go back");
+        live.add(end, false)
+    }
+
+    /// Opens a claim beside another, for reads that nobody waits for; none: that one is lost.
+    pub fn lend(&self, claim: &Claim) -> Option<Arc<Claim>> {
+        let mut live = self.live.lock();
+        if !live.claims.contains_key(&(claim.lsn, claim.serial)) {
+            return None;
+        }
+        let before = self.count.fetch_add(1, Ordering::SeqCst);
+        assert!(before > 0, "a claim that is there was counted");
+        Some(live.add(claim.lsn, true))
     }
 
     /// The moments of open snapshots, ascending, each once.
@@ -216,9 +244,12 @@ impl Snapshots {
         if varve_rt::dying() {
             return;
         }
-        let was_open = self.live.lock().claims.remove(&(claim.lsn, claim.serial)).is_some();
+        let was_open = {
+            let mut live = self.live.lock();
+            let there = live.claims.remove(&(claim.lsn, claim.serial));
+            there.inspect(|claim| self.drop_claim(&mut live, claim)).is_some()
+        };
         if was_open {
-            self.drop_claim();
             self.ended.set();
         }
         while self.sweep(&mut self.live.lock()) {}
@@ -265,19 +296,20 @@ impl Snapshots {
         self.in_memory.store(live.bytes, Ordering::Relaxed);
     }
 
-    /// There is one claim less.
-    fn drop_claim(&self) {
+    /// This claim is there no more.
+    fn drop_claim(&self, live: &mut Live, claim: &Claim) {
         let before = self.count.fetch_sub(1, Ordering::SeqCst);
-        assert!(before > 0, "a claim that goes was counted");
+        assert!(before > 0 && live.lent >= usize::from(claim.lent), "a claim that goes was counted");
+        live.lent -= usize::from(claim.lent);
     }
 
-    fn evict(&self, claim: &Claim, why: Lost) {
+    fn evict(&self, live: &mut Live, claim: &Claim, why: Lost) {
         let before = claim.why.lock().replace(why);
         assert!(before.is_none(), "a claim is lost once");
         claim.evicted.store(true, Ordering::Release);
-        self.drop_claim();
+        self.drop_claim(live, claim);
         self.ended.set();
-        self.evicted.fetch_add(1, Ordering::Relaxed);
+        self.evicted.fetch_add(u64::from(!claim.lent), Ordering::Relaxed);
     }
 
     /// Charges `bytes`, at the cost of the oldest snapshots. False when that cost all of them.
@@ -295,7 +327,7 @@ impl Snapshots {
     /// The oldest snapshot loses its claim. False when there is none.
     pub(super) fn evict_oldest(&self, live: &mut Live, why: Lost) -> bool {
         let Some((_, oldest)) = live.claims.pop_first() else { return false };
-        self.evict(&oldest, why);
+        self.evict(live, &oldest, why);
         while self.sweep(live) {}
         true
     }

@@ -15,14 +15,17 @@ use crate::error::Result;
 use crate::rows::{Copied, OverflowRef, ValueRef, overflow};
 use crate::space::Core;
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use varve_device::Mistake;
+use varve_rt::Mutex;
 use varve_volume::Lsn;
 
 /// A read-only view of the database. Its calls are described where users have them, in `db/snapshot.rs`.
 pub(crate) struct Snapshot {
     pub(super) manager: Arc<Manager>,
     claim: Arc<Claim>,
+    /// The same view, for reads that nobody waits for, while there are such.
+    lent: Mutex<Weak<Snapshot>>,
 }
 
 impl Drop for Snapshot {
@@ -42,10 +45,25 @@ impl Snapshot {
             manager.forget_applied(true);
         }
         let claim = manager.snapshots.register(&manager.core.log);
-        let snapshot = Snapshot { manager: manager.clone(), claim };
+        let snapshot = Snapshot { manager: manager.clone(), claim, lent: Mutex::default() };
         // A close that did not see the snapshot is seen by it.
         manager.live()?;
         Ok(snapshot)
+    }
+
+    /// The same view, for reads that nobody waits for: the database can be closed while it is open, and it stays when
+    /// this one ends.
+    pub fn lend(&self) -> Result<Arc<Snapshot>> {
+        let mut lent = self.lent.lock();
+        if let Some(lent) = lent.upgrade() {
+            return Ok(lent);
+        }
+        let Some(claim) = self.manager.snapshots.lend(&self.claim) else {
+            return Err(self.claim.lost().expect("the claim of an open snapshot is there, or was lost"));
+        };
+        let new = Arc::new(Snapshot { manager: self.manager.clone(), claim, lent: Mutex::default() });
+        *lent = Arc::downgrade(&new);
+        Ok(new)
     }
 
     /// The commit number as of which it reads: it sees every commit whose number is not greater.
@@ -59,7 +77,7 @@ impl Snapshot {
     }
 
     /// Fails when the keyspace cannot be read here.
-    pub(super) fn check(&self, keyspace: &OpenKeyspace) -> Result<()> {
+    pub fn check(&self, keyspace: &OpenKeyspace) -> Result<()> {
         keyspace.belongs_to(&self.manager)?;
         self.manager.live()?;
         keyspace.known_at(self.lsn())
@@ -126,11 +144,18 @@ impl Snapshot {
     /// What was read from a page with this LSN may be shown: old values were not missing, and `Sync` commits are
     /// durable.
     pub(super) fn admit(&self, lsn: Lsn) -> Result<()> {
+        let seen = self.intact(lsn)?;
+        self.manager.depend(seen)
+    }
+
+    /// What was read from a page with this LSN may be shown when the log is durable as far as `Sync` commits up to here
+    /// need it: old values were not missing.
+    pub(super) fn intact(&self, lsn: Lsn) -> Result<Lsn> {
         if let Some(error) = self.claim.lost() {
             return Err(error);
         }
         self.manager.check_read(lsn)?;
-        self.manager.depend(lsn.min(self.lsn()))
+        Ok(lsn.min(self.lsn()))
     }
 
     /// A long value as it was. Its pages are kept, unless the snapshot has lost its old values.
@@ -163,13 +188,26 @@ impl Snapshot {
     }
 
     /// Reads one key and hands its value (`None`: no such key) to `f`. `f` may run under a latch, and twice.
-    pub fn get_with<R>(&self, keyspace: &OpenKeyspace, key: &[u8], mut f: impl FnMut(Option<&[u8]>) -> R) -> Result<R> {
+    pub fn get_with<R>(&self, keyspace: &OpenKeyspace, key: &[u8], f: impl FnMut(Option<&[u8]>) -> R) -> Result<R> {
+        let (result, seen) = self.look(keyspace, key, f)?;
+        self.manager.depend(seen)?;
+        Ok(result)
+    }
+
+    /// The same, with the LSN of what was read: the caller must not show it before that is
+    /// [durable](Manager::depend).
+    pub(super) fn look<R>(
+        &self,
+        keyspace: &OpenKeyspace,
+        key: &[u8],
+        mut f: impl FnMut(Option<&[u8]>) -> R,
+    ) -> Result<(R, Lsn)> {
         self.check(keyspace)?;
         let manager = &self.manager;
         if manager.large.is_active()
             && let Some((value, commit)) = manager.unapplied_value(self.lsn(), keyspace.id(), key)?
         {
-            return self.admit(commit).map(|()| f(value.as_deref()));
+            return self.intact(commit).map(|seen| (f(value.as_deref()), seen));
         }
         // The index first, then what left it, then the old values: see `former.rs`, `version.rs`.
         let (mut current, mut lsn) = keyspace.index().read(key, self.as_of(), &mut f)?;
@@ -178,13 +216,14 @@ impl Snapshot {
             (current, lsn) = self.kept(former.index.read(key, Lsn::MAX, &mut f))?;
         }
         let old = self.old_value(keyspace, key, former.map_or(Lsn::MAX, |former| former.end))?;
-        self.admit(lsn)?;
-        match old {
-            None => Ok(current),
-            Some(None) => Ok(f(None)),
-            Some(Some(Copied::Bytes(value))) => Ok(f(Some(&value))),
-            Some(Some(Copied::Long(long))) => self.read_old(keyspace, &long).map(|value| f(Some(&value))),
-        }
+        let seen = self.intact(lsn)?;
+        let result = match old {
+            None => current,
+            Some(None) => f(None),
+            Some(Some(Copied::Bytes(value))) => f(Some(&value)),
+            Some(Some(Copied::Long(long))) => f(Some(&self.read_old(keyspace, &long)?)),
+        };
+        Ok((result, seen))
     }
 
     /// Whether a key is there.
