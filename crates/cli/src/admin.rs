@@ -229,6 +229,12 @@ fn merge_down(out: Out, db: &varve::Db, name: &str, a: &args::keyspaces::Compact
         to.as_deref().map_or(Bound::Unbounded, Bound::Excluded),
     );
     let keyspace = db.keyspace(name)?;
+    if db.keyspaces()?.iter().any(|k| k.name == name && matches!(k.kind, KeyspaceKind::Tree)) {
+        return Err(Failure::Usage(format!(
+            "keyspace {name:?} is a tree, which has no levels to merge: `varve compact` without --keyspace gives its \
+             space back"
+        )));
+    }
     let levels = |db: &varve::Db| db.stats().lsm.into_iter().find(|s| s.name == name);
     let before = levels(db);
     let progress = out.progress("merging", 0);

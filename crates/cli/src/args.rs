@@ -296,7 +296,8 @@ pub struct Put {
     /// Key.
     #[arg(allow_negative_numbers = true)]
     pub key: String,
-    /// Value; read from standard input when left out.
+    /// Value; read from standard input when left out. Up to 1 GiB; in an LSM keyspace up to 32 MiB, and half of what
+    /// memtables may take.
     #[arg(allow_negative_numbers = true)]
     pub value: Option<String>,
     #[command(flatten)]

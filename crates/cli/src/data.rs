@@ -84,16 +84,26 @@ pub fn clear(out: Out, a: &args::keyspaces::OneKeyspace) -> Result<(), Failure> 
     done(out, "cleared")
 }
 
+/// What was to be dropped or renamed is not made first.
+fn not_there(e: varve::Error) -> Failure {
+    match e {
+        varve::Error::NoSuchKeyspace(name) => {
+            Failure::NoPlace(format!("no keyspace named {name:?}: `varve info` lists those that there are"))
+        }
+        e => e.into(),
+    }
+}
+
 pub fn drop_keyspace(out: Out, a: &args::keyspaces::OneKeyspace) -> Result<(), Failure> {
     let db = crate::open::to_write(&a.place)?;
-    db.drop_keyspace(&a.keyspace)?;
+    db.drop_keyspace(&a.keyspace).map_err(not_there)?;
     db.close()?;
     done(out, "dropped")
 }
 
 pub fn rename(out: Out, a: &args::keyspaces::Rename) -> Result<(), Failure> {
     let db = crate::open::to_write(&a.place)?;
-    db.rename_keyspace(&a.keyspace, &a.name)?;
+    db.rename_keyspace(&a.keyspace, &a.name).map_err(not_there)?;
     db.close()?;
     done(out, "renamed")
 }

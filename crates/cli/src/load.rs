@@ -318,7 +318,10 @@ fn each_row(a: &args::Load, mut f: impl FnMut(Row<'_>) -> Result<(), Failure>) -
 impl From<Bad> for Failure {
     fn from(bad: Bad) -> Failure {
         match bad {
-            Bad::Stream(e) => Failure::Stream(e),
+            Bad::Stream(e) if e.kind() == std::io::ErrorKind::IsADirectory => {
+                Failure::Usage("standard input is a directory: give a file with rows".into())
+            }
+            Bad::Stream(e) => Failure::Failed(format!("standard input cannot be read: {e}")),
             Bad::Row(what) => Failure::Usage(what),
         }
     }

@@ -63,7 +63,7 @@ fn main() -> ExitCode {
             output::complain(failure.as_json());
             return ExitCode::from(failure.exit_code());
         }
-        Err(e) => e.exit(),
+        Err(e) => return told(&e),
     };
     let out = Out { json: cli.json, quiet: cli.quiet };
     // What is still in the buffer is written now: an error would else go unnoticed.
@@ -78,6 +78,18 @@ fn main() -> ExitCode {
             }
             ExitCode::from(failure.exit_code())
         }
+    }
+}
+
+/// Prints help, the version, or what is wrong with the arguments.
+fn told(e: &clap::Error) -> ExitCode {
+    let printed = e.print().and_then(|()| std::io::Write::flush(&mut std::io::stdout()));
+    match printed {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => {
+            output::complain(format_args!("varve: standard output cannot be written: {e}"));
+            ExitCode::FAILURE
+        }
+        _ => ExitCode::from(e.exit_code() as u8),
     }
 }
 

@@ -275,5 +275,25 @@ pub fn json_figure(figure: Figure) -> Value {
 
 /// A failure that names a file.
 pub fn about(path: &Path, e: &std::io::Error) -> Failure {
-    Failure::Failed(format!("{}: {e}", path.display()))
+    match e.kind() {
+        // (`EPERM`, `EACCES`, `EROFS`.)
+        kind @ (ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem) => {
+            Failure::Engine(varve::Error::Permission(format!("{}: {kind}", path.display())))
+        }
+        _ => Failure::Failed(format!("{}: {e}", path.display())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_not_be_read_or_written_has_a_status_of_its_own() {
+        for (errno, status) in [(1, 7), (13, 7), (30, 7), (2, 1), (5, 1)] {
+            let failure = about(Path::new("db/tier.json"), &std::io::Error::from_raw_os_error(errno));
+            assert_eq!(failure.exit_code(), status, "{failure}");
+            assert!(failure.to_string().contains("db/tier.json"), "{failure}");
+        }
+    }
 }

@@ -1,11 +1,11 @@
 //! `backup`, `restore`, `salvage`.
 
 use crate::args::rescue::{Backup, Restore, Salvage};
-use crate::output::{Failure, Out, Rows, bytes, complain, say};
+use crate::output::{Failure, Out, Rows, about, bytes, complain, say};
 use crate::text;
 use serde_json::{Map, Value, json};
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use varve::{BackupInfo, BackupOptions, Layout, Packing, RestoreOptions, SalvageReport};
@@ -15,15 +15,18 @@ fn is_stream(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-fn about(path: &Path, e: &std::io::Error) -> Failure {
-    Failure::Failed(format!("{}: {e}", path.display()))
-}
-
 fn open_file(path: &Path) -> Result<Box<dyn Read>, Failure> {
     if is_stream(path) {
         return Ok(Box::new(std::io::stdin().lock()));
     }
-    Ok(Box::new(BufReader::with_capacity(1 << 20, File::open(path).map_err(|e| about(path, &e))?)))
+    let file = File::open(path).map_err(|e| match e.kind() {
+        ErrorKind::NotFound => Failure::NoPlace(format!(
+            "there is no file {}: give one that `varve backup` made, or - for standard input",
+            path.display()
+        )),
+        _ => about(path, &e),
+    })?;
+    Ok(Box::new(BufReader::with_capacity(1 << 20, file)))
 }
 
 /// A reader that counts what was read.

@@ -203,12 +203,33 @@ fn json_row(line: &str) -> Result<Row<'static>, String> {
     let Value::Object(object) = value else {
         return Err("a JSON object with \"key\" and \"value\" is expected".into());
     };
+    if fields(line) != object.len() {
+        return Err("a field is there twice: which one counts?".into());
+    }
     let keyspace = match object.get("keyspace") {
         None => None,
         Some(Value::String(s)) => Some(s.clone().into()),
         Some(_) => return Err("\"keyspace\" must be a string".into()),
     };
     Ok(Row { keyspace, key: take(&object, "key")?.into(), value: take(&object, "value")?.into() })
+}
+
+/// How many fields the text of an object has, those of the same name counted each.
+fn fields(object: &str) -> usize {
+    let (mut fields, mut depth, mut in_string, mut escaped) = (0, 0, false, false);
+    for byte in object.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            _ if in_string => {}
+            b'{' | b'[' => depth += 1,
+            b'}' | b']' => depth -= 1,
+            b':' if depth == 1 => fields += 1,
+            _ => {}
+        }
+    }
+    fields
 }
 
 /// Said of the row in which the quote is.
@@ -253,7 +274,9 @@ pub fn take(object: &Map<String, Value>, name: &str) -> Result<Vec<u8>, String> 
     match (object.get(name), object.get(&hex_name)) {
         (Some(Value::String(text)), None) => Ok(text.as_bytes().to_vec()),
         (None, Some(Value::String(text))) => from_hex(text).ok_or_else(|| format!("{hex_name:?} is not hexadecimal")),
-        (Some(Value::Number(n)), None) => Ok(n.to_string().into_bytes()),
+        (Some(Value::Number(n)), None) => Err(format!(
+            "{name:?} is a number, whose digits may be written in other ways: give it as a string, \"{n}\""
+        )),
         (None, None) => Err(format!("no {name:?} (a string; or {hex_name:?} with hexadecimal digits)")),
         _ => Err(format!("give {name:?} as a string, or {hex_name:?} as hexadecimal digits, not both")),
     }

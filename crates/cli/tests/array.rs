@@ -101,6 +101,32 @@ fn a_drive_that_is_not_there_or_not_what_it_was_is_named() {
     assert!(!Path::new(&dir.at("other")).join("log").exists());
 }
 
+/// An emptied drive is as good as none: what the others hold is read, and saved.
+#[test]
+fn of_an_emptied_drive_the_others_are_read_and_saved() {
+    let dir = place("emptied");
+    let (db, _) = create(&dir, &["--array", "proportional", "--shares", "100,100,300"]);
+    ok(&["load", &db, "--keyspace", "rows"], rows());
+    ok(&["load", &db, "--keyspace", "last"], "{\"key\":\"a\",\"value\":\"1\"}\n");
+    let one = file(&dir, 1);
+    let len = std::fs::metadata(&one).unwrap().len();
+    std::fs::write(&one, []).unwrap();
+    std::fs::File::options().write(true).open(&one).unwrap().set_len(len).unwrap();
+    let told = tell(&["info", &db], 3);
+    assert!(told.contains("is empty") && told.contains("--without-drive"), "{told}");
+    assert!(ok(&["info", &db, "--without-drive"], "").contains("rows"));
+    let told = tell(&["put", &db, "last", "b", "2", "--without-drive"], 1);
+    assert!(told.contains("bring the drive back"), "{told}");
+    let out = dir.at("saved");
+    let told = tell(&["salvage", &db, "--out", &out], 3);
+    assert!(told.contains("drive 1 is missing"), "{told}");
+    let saved = std::fs::read_to_string(&out).unwrap().lines().count();
+    assert!(saved > 0 && saved < ROWS as usize + 1, "{saved} rows");
+    // A drive that is gone is the same.
+    std::fs::remove_file(&one).unwrap();
+    assert!(tell(&["salvage", &db], 3).contains("drive 1 is missing"));
+}
+
 #[test]
 fn what_creation_cannot_use_it_says() {
     let dir = place("refused");
@@ -242,7 +268,7 @@ fn with_a_drive_missing_the_rest_can_be_read() {
     let told = tell(&["scan", &db, "rows", "--count", "--without-drive"], 1);
     assert!(told.contains("drive 1 of the array, which is missing"), "{told}");
     let told = tell(&["put", &db, "small", "a", "c", "--without-drive"], 1);
-    assert!(told.contains("for reading only"), "{told}");
+    assert!(told.contains("only read") && told.contains("bring the drive back"), "{told}");
     std::fs::rename(&aside, &gone).unwrap();
     whole(&db);
 }

@@ -217,6 +217,42 @@ fn failures_have_a_status_by_their_kind() {
     assert!(!said.contains("run `check`"), "who reads this has run it: {said}");
 }
 
+/// Numbers that may be written in two ways, and fields that are there twice, are no rows; a directory has none.
+#[test]
+fn rows_that_could_be_meant_otherwise_are_refused() {
+    let place = Scratch::new("meant");
+    let db = database(&place);
+    for (row, why) in [
+        ("{\"key\":1e2,\"value\":\"v\"}\n", "\"key\" is a number"),
+        ("{\"key\":\"k\",\"value\":1.10}\n", "\"value\" is a number"),
+        ("{\"key\":\"k\",\"value\":\"v\",\"key\":\"l\"}\n", "a field is there twice"),
+        ("{\"keyspace\":\"s\",\"keyspace\":\"t\",\"key\":\"k\",\"value\":\"v\"}\n", "a field is there twice"),
+    ] {
+        let said = fails(&["load", &db], row, 2);
+        assert!(said.contains("line 1") && said.contains(why), "{said}");
+    }
+    // What only looks like it is a row.
+    ok(&["load", &db], "{\"key\":\"a\\\":b\",\"value\":\"{x:1}\",\"more\":{\"key\":[1]}}\n");
+    assert_eq!(ok(&["get", &db, "default", "a\":b"], ""), "{x:1}\n");
+    let directory = std::fs::File::open(place.path()).expect("a directory");
+    let load =
+        Command::new(env!("CARGO_BIN_EXE_varve")).args(["load", &db]).stdin(directory).output().expect("it runs");
+    let said = String::from_utf8_lossy(&load.stderr);
+    assert!(load.status.code() == Some(2) && said.contains("standard input is a directory"), "{said}");
+    let said = fails(&["drop", &db, "none"], "", 4);
+    assert!(said.contains("varve info") && !said.contains("create"), "{said}");
+}
+
+#[test]
+fn help_that_cannot_be_written_is_a_failure() {
+    for args in [&["help"][..], &["--version"], &["load", "--help"]] {
+        let (code, said) = into(full(), args);
+        assert!(code == Some(1) && said.contains("standard output cannot be written"), "{args:?}: {code:?} {said}");
+        assert_eq!(into(closed(), args).0, Some(0), "{args:?}");
+        assert_eq!(into(Stdio::null(), args).0, Some(0), "{args:?}");
+    }
+}
+
 #[test]
 fn numbers_below_zero_are_keys() {
     let place = Scratch::new("negative");

@@ -88,4 +88,10 @@ fn salvage_of_data_that_was_cut_short_says_what_is_lost() {
     data.set_len(20 * 16384).expect("it can be cut");
     let said = fails(&["salvage", &dir], "", 3);
     assert!(said.contains("the data ends at page"), "{said}");
+    // The check names the pages as damaged, with the cause.
+    let said = String::from_utf8(varve(&["check", &dir], "").stdout).expect("text");
+    assert!(said.contains("the data was cut: it ends after") && !said.contains("grow"), "{said}");
+    assert!(!said.contains("could not be read"), "{said}");
+    let said = fails(&["restore", &place.at("q"), &place.at("nofile")], "", 4);
+    assert!(said.contains("nofile") && said.contains("varve backup"), "{said}");
 }

@@ -148,6 +148,32 @@ fn the_loss_of_newest_versions_is_named_and_refused() {
     whole(&db);
 }
 
+/// Damage, with the ways out that there are: `--without-tier` is one only while nothing is newer there.
+#[test]
+fn an_overwritten_fast_device_is_damage() {
+    let place = Place::new("wrecked");
+    let db = place.database("cac");
+    let fast = Path::new(&place.at("fast")).join("db.fast");
+    let (whole_one, wreck) = (std::fs::read(&fast).unwrap(), |bytes: &[u8]| {
+        let mut bytes = bytes.to_vec();
+        bytes[..8192].fill(0x55);
+        std::fs::write(&fast, bytes).unwrap();
+    });
+    wreck(&whole_one);
+    for command in ["info", "check"] {
+        let told = fails(&[command, &db], "", 3);
+        let words = ["overwritten", "newest version of", "backup", "salvage"];
+        assert!(words.iter().all(|word| told.contains(word)) && !told.contains("--without-tier"), "{told}");
+    }
+    assert!(!fails(&["salvage", &db, "--out", &place.at("rows")], "", 3).is_empty());
+    std::fs::write(&fast, whole_one).unwrap();
+    ok(&["tier", "flush", &db], "");
+    wreck(&std::fs::read(&fast).unwrap());
+    assert!(fails(&["info", &db], "", 3).contains("--without-tier"));
+    ok(&["put", &db, "other", "key", "value", "--without-tier"], "");
+    whole(&db);
+}
+
 #[test]
 fn a_lost_device_of_a_manager_that_writes_home_is_replaced() {
     for manager in ["dw", "cw"] {

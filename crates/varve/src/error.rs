@@ -82,7 +82,7 @@ pub enum Error {
     },
     /// The value is longer than the engine allows.
     ValueSize {
-        /// Length given.
+        /// Length given; of a value that is read from somewhere, as much as was read.
         len: u64,
         /// Longest allowed.
         max: u64,
@@ -203,7 +203,9 @@ impl std::fmt::Display for Error {
             Error::KeySize { len, max } => {
                 write!(f, "key of {len} bytes: this database takes keys of up to {max} bytes")
             }
-            Error::ValueSize { len, max } => write!(f, "value of {len} bytes: the longest value is {max} bytes"),
+            Error::ValueSize { max, .. } => {
+                write!(f, "the value is longer than {max} bytes, the longest value that this keyspace takes")
+            }
             Error::Invalid(what) => write!(f, "invalid: {what}"),
             Error::NoSuchKeyspace(what) => {
                 write!(f, "no keyspace named {what:?}; create it first, or list the names with `info`")
@@ -456,6 +458,11 @@ impl From<VolumeError> for Error {
                 let what = damage.to_string();
                 Error::Corrupt(Damage::Page { page, keyspace: None, what, stored: Some(damage) })
             }
+            // Nobody asks for a page that never was: the device became shorter.
+            VolumeError::OutOfRange { page, pages } => {
+                Error::corrupt_page(page, None, format!("the data was cut: it ends after {pages} pages"))
+            }
+            VolumeError::TierWrecked { .. } => Error::Corrupt(Damage::Superblock(e.to_string())),
             VolumeError::Page {
                 source: source @ (DeviceError::NoSpace { .. } | DeviceError::Refused { .. }), ..
             } => source.into(),

@@ -134,6 +134,13 @@ pub enum VolumeError {
         /// What is wrong with it, and what to do.
         what: String,
     },
+    /// What the fast device of a tier says of itself is damaged: its pages cannot be found.
+    TierWrecked {
+        /// The fast device.
+        device: std::sync::Arc<str>,
+        /// What is wrong with it, and what was there.
+        what: String,
+    },
     /// The fast device of a tier is lost, and with it the newest versions of pages.
     TierLost {
         /// The fast device.
@@ -166,12 +173,14 @@ impl std::fmt::Display for VolumeError {
                 write!(f, "page {page} is damaged: {damage}; run `varve check`, then restore it from a backup")
             }
             VolumeError::OutOfRange { page, pages } => {
-                write!(f, "page {page} is past the end of the store ({pages} pages): grow the store first")
+                write!(f, "page {page} is past the end of the store, which has {pages} pages")
             }
             VolumeError::PageSize { size } => {
                 write!(f, "page size {size} is not supported: use 4096, 8192, 16384 or 32768 bytes")
             }
-            VolumeError::Tier { device, what } => write!(f, "tier on {device}: {what}"),
+            VolumeError::Tier { device, what } | VolumeError::TierWrecked { device, what } => {
+                write!(f, "tier on {device}: {what}")
+            }
             VolumeError::TierLost { device, pages, since } => write!(
                 f,
                 "the tier's fast device {device} is lost with {pages} pages newer than their homes{}: {}",

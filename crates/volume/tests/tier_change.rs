@@ -151,7 +151,9 @@ fn cut(change: Change, manager: &'static str, at: u64) -> Result<bool, String> {
         supply.restore();
         let owner = if change == Change::Attach { AGAIN } else { OWNER };
         let tier = match Tier::open(home.clone(), fast.clone(), owner, options.clone()) {
-            Err(VolumeError::Tier { .. }) if change == Change::Attach && !done => Tier::without(home, options),
+            Err(VolumeError::Tier { .. } | VolumeError::TierWrecked { .. }) if change == Change::Attach && !done => {
+                Tier::without(home, options)
+            }
             other => other,
         };
         let tier = tier.map_err(|e| format!("open: {e}"))?;

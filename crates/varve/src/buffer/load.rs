@@ -260,7 +260,7 @@ impl Pool {
 /// The engine's error for a failed page request.
 pub(super) fn volume_error(e: VolumeError) -> Error {
     match e {
-        VolumeError::Damaged { .. } => e.into(),
+        VolumeError::Damaged { .. } | VolumeError::OutOfRange { .. } => e.into(),
         VolumeError::Page { source: DeviceError::NoSpace { .. }, .. } => Error::NoSpace(e.to_string()),
         VolumeError::Device(e) => e.into(),
         e => Error::Volume(e),

@@ -324,6 +324,12 @@ fn owner(path: &Path) -> Option<[u8; 16]> {
 /// Fails when there are no files of a database to be opened.
 fn expect(dir: &Path) -> Result<()> {
     let missing = |part: &str| std::fs::metadata(dir.join(part)).is_err();
+    // What may not be looked at is not missing.
+    if let Err(e) = std::fs::metadata(dir.join(LOG))
+        && e.kind() == std::io::ErrorKind::PermissionDenied
+    {
+        return Err(Error::Permission(format!("{} cannot be read: {}", dir.display(), e.kind())));
+    }
     match (missing(DATA) && drives::count(dir) == 0 && missing(FLASH) && missing(REMOTE), missing(LOG)) {
         (false, false) => Ok(()),
         _ if is_unfinished(dir) && !missing(LOG) => Err(Error::Unfinished(dir.display().to_string())),

@@ -514,7 +514,9 @@ impl Options {
         self.pool.validate()?;
         self.tier.validate()?;
         if self.without_drive && !self.read_only {
-            return Err(Error::Invalid("without a drive a database is opened for reading only: set read_only".into()));
+            return Err(Error::Invalid(
+                "without a drive a database is only read (`read_only`): to write, bring the drive back".into(),
+            ));
         }
         Ok(())
     }

@@ -74,13 +74,21 @@ const BATCH: u64 = 64;
 /// Bytes of log groups redone together.
 const WINDOW: usize = 16 << 20;
 
-/// Gives every row of a damaged database's intact pages to `each`, in no order. The database must not be open.
+/// Gives every row of a damaged database's intact pages to `each`, in no order. The database must not be open. What
+/// lay on a drive of its array that is not there, or empty, is missed; the report says so.
 ///
 /// # Errors
 /// `NoDatabase`, `InUse`, `NotBuilt`; what `each` returns; device errors other than of single pages.
 pub fn salvage(dir: impl AsRef<Path>, each: &mut dyn FnMut(SalvagedRow<'_>) -> Result<()>) -> Result<SalvageReport> {
-    let open = devices::open(dir.as_ref(), &Options { read_only: true, ..Options::default() })?;
-    salvage_on(&open.devices, each)
+    let options = Options { read_only: true, without_drive: true, ..Options::default() };
+    let open = devices::open(dir.as_ref(), &options)?;
+    let missing: Vec<String> = open.devices.missing.iter().map(usize::to_string).collect();
+    let mut report = salvage_on(&open.devices, each)?;
+    if !missing.is_empty() {
+        let what = format!("of the array, drive {} is missing, and the pages on it with it", missing.join(" and "));
+        report.notes.insert(0, what);
+    }
+    Ok(report)
 }
 
 /// [`salvage`] of devices.

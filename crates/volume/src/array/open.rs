@@ -235,7 +235,9 @@ fn find(name: &str, device: &dyn Device) -> Result<Found, VolumeError> {
         NotFound::Version(version) => newer(name, version),
         NotFound::None { blank } => {
             let what = if blank { "is empty" } else { "holds something else, or its superblocks are damaged" };
-            VolumeError::Mismatch(format!("{name} is not of the array: it {what}"))
+            VolumeError::Mismatch(format!(
+                "{name} is not of the array: it {what}; `--without-drive` reads what the other drives hold"
+            ))
         }
     })
 }
@@ -263,6 +265,8 @@ fn members(looked: Vec<Looked>, how: OpenHow) -> Result<(Vec<Present>, Vec<usize
     let beyond: Vec<usize> = places.iter().copied().filter(|number| *number >= given).collect();
     for (number, Looked { name, device }) in looked.into_iter().enumerate().filter(|(n, _)| places.contains(n)) {
         match device {
+            // What is not of the array has nothing of it.
+            Ok((_, Err(VolumeError::Mismatch(_)))) if how == OpenHow::Without => missing.push(number),
             Ok((device, found)) => present.push(Present { number, name, device, found: found? }),
             Err(why) => {
                 told.push(format!("{name} (drive {number} of {count}): {why}"));

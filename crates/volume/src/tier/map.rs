@@ -342,12 +342,13 @@ impl MapFile {
     pub fn load(&self) -> Result<Loaded, VolumeError> {
         let name = self.device.info().name;
         let broken = |what: &str| VolumeError::Tier { device: name.clone(), what: what.to_string() };
+        let wrecked = |what: &str| VolumeError::TierWrecked { device: name.clone(), what: what.to_string() };
         let mut head = AlignedBuf::new(2 * BLOCK);
         read_at(&*self.device, 0, &mut head)?;
         let found = head.chunks(BLOCK).filter_map(decode_super).max_by_key(|s| s.sequence);
         let superblock = found.ok_or_else(|| match head.chunks(BLOCK).find_map(other_version) {
             Some(v) => broken(&format!("its format version is {v}: use the release that wrote it to detach it first")),
-            None => broken("neither of its superblocks is whole: attach it again if nothing on it is missed"),
+            None => wrecked("neither of its superblocks is whole: it was overwritten"),
         })?;
         if superblock.owner != self.owner {
             return Err(broken("it belongs to another database: attach the device that was created with this one"));
@@ -357,7 +358,7 @@ impl MapFile {
             return Ok(Loaded { superblock, map: None, journal: Vec::new(), journal_used: 0, stamp });
         }
         if superblock.geometry.end() > self.device.len() {
-            return Err(broken("it is shorter than its superblock says: was it cut?"));
+            return Err(wrecked("it is shorter than its superblock says: was it cut?"));
         }
         let map = self.load_map(&superblock)?;
         let mut loaded = Loaded { superblock, map, journal: Vec::new(), journal_used: 0, stamp: superblock.stamp };

@@ -139,7 +139,8 @@ impl Parts<'_> {
         admits: &dyn Fn(Stamp) -> bool,
     ) -> Result<(TierVolume, Option<String>), VolumeError> {
         let (back, how, owner) = (writes_back(&self.options), self.how, self.owner.clone());
-        let tier = Tier::open(self.single.clone(), self.fast.clone(), how.identity, self.options.clone())?;
+        let tier = Tier::open(self.single.clone(), self.fast.clone(), how.identity, self.options.clone())
+            .map_err(|e| what_was_there(e, record))?;
         if let Some(why) = of_another_time(&tier, record, how.generation, admits) {
             if record.only_there() {
                 return Err(VolumeError::Mismatch(why));
@@ -176,6 +177,20 @@ fn of_another_time(tier: &Tier, record: Record, log: Stamp, admits: &dyn Fn(Stam
             "the fast device and the log are of copies of the database that went different ways (generation {of})"
         ),
     })
+}
+
+/// To the error of a wrecked fast device, adds what is lost with it, and what can be done.
+fn what_was_there(e: VolumeError, record: Record) -> VolumeError {
+    let VolumeError::TierWrecked { device, what } = e else { return e };
+    let lost = match record.only_there() {
+        true => {
+            format!("it held the newest version of {}, which are older or nowhere in the slow device", record.count())
+        }
+        false => "nothing is lost with it, every page has its newest version at home: `--without-tier` goes on \
+                  without it"
+            .to_string(),
+    };
+    VolumeError::TierWrecked { device, what: format!("{what}; {lost}") }
 }
 
 /// Whether the database may be opened without its fast device; the error names what would be lost.

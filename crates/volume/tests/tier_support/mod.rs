@@ -285,7 +285,9 @@ pub fn reopen(
         // Until it is done every page is at home.
         Note::Attaching(owner) => {
             let tier = match Tier::open(home.clone(), fast.clone(), owner, options.clone()) {
-                Err(VolumeError::Tier { .. }) => Tier::create(home, fast, owner, options),
+                Err(VolumeError::Tier { .. } | VolumeError::TierWrecked { .. }) => {
+                    Tier::create(home, fast, owner, options)
+                }
                 other => other,
             }?;
             *note.lock() = Note::Attached(owner);
