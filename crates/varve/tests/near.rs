@@ -111,6 +111,51 @@ fn every_executor_that_uses_a_worker_leaves_the_same_rows() {
     }
 }
 
+/// Rows of so many bytes all over a keyspace that is merged as they come.
+fn put(db: &Db, keyspace: &Keyspace, rows: std::ops::Range<u64>, bytes: usize) {
+    for i in rows {
+        if i % 70 == 69 {
+            db.wait_for_merges().unwrap();
+        }
+        // Each key once, far from the one before.
+        keyspace.put(format!("key {:05}", i * 4801 % 10_007).as_bytes(), &vec![7; bytes]).unwrap();
+    }
+    db.wait_for_merges().unwrap();
+}
+
+/// Merges of late large values take in the small ones that lie below, and are linear all the same.
+#[test]
+fn the_window_of_the_host_has_the_last_writes() {
+    let drives = Drives::new();
+    let mut near = NearOptions::new(drives.worker());
+    (near.host.window, near.host.large_bytes) = (100, 500);
+    let devices = drives.devices().with_near(near);
+    let db = Db::create_on(devices, &Layout::default(), options()).unwrap();
+    let keyspace = db.create_keyspace_of("rows", lsm(MergeBy::CoproPlus)).unwrap();
+    let mut before = NearStats::default();
+    let mut tasks = |db: &Db| {
+        let now = db.near_stats().unwrap();
+        let of = (now.host.tasks - before.host.tasks, now.host.pipelined - before.host.pipelined);
+        let large = (now.host.large - before.host.large) as f64 / (now.host.pairs - before.host.pairs) as f64;
+        before = now;
+        (of, large)
+    };
+    put(&db, &keyspace, 0..7000, 40);
+    let ((all, pipelined), _) = tasks(&db);
+    assert!(all > 0 && pipelined == all, "small values: {pipelined} of {all}");
+    put(&db, &keyspace, 7000..7140, 600);
+    tasks(&db);
+    put(&db, &keyspace, 7140..8540, 600);
+    let ((all, pipelined), large) = tasks(&db);
+    assert!(all > 0 && large < 0.7, "{all} sub-tasks merged mostly small values: {large} large ones");
+    assert_eq!(pipelined, 0, "large values are written: of {all}");
+    put(&db, &keyspace, 8540..8680, 40);
+    tasks(&db);
+    put(&db, &keyspace, 8680..10_007, 40);
+    let ((all, pipelined), _) = tasks(&db);
+    assert!(all > 0 && pipelined == all, "small values again: {pipelined} of {all}");
+}
+
 #[test]
 fn what_needs_a_worker_is_refused_where_none_is() {
     let drives = Drives::new();

@@ -82,6 +82,8 @@ pub(crate) struct Services {
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Does parts of merges near the data.
     near: Mutex<Option<Arc<Host>>>,
+    /// It counts what is written.
+    counts: AtomicBool,
 }
 
 /// Recovery.
@@ -273,6 +275,7 @@ impl Services {
 
     /// Who does parts of merges; before anything is merged.
     pub(crate) fn set_near(&self, host: Host) {
+        self.counts.store(host.counts_writes(), Ordering::Relaxed);
         let before = self.near.lock().replace(Arc::new(host));
         assert!(before.is_none(), "a database has one worker");
     }
@@ -280,6 +283,15 @@ impl Services {
     /// Who does parts of merges, if there is one.
     pub(crate) fn near(&self) -> Option<Arc<Host>> {
         self.near.lock().clone()
+    }
+
+    /// Pairs were written with values of so many bytes.
+    pub(super) fn wrote(&self, values: impl ExactSizeIterator<Item = usize>) {
+        if self.counts.load(Ordering::Relaxed)
+            && let Some(host) = self.near()
+        {
+            host.note_writes(values);
+        }
     }
 
     /// The moments that open snapshots are of, ascending.

@@ -210,6 +210,7 @@ impl<'a> MemtableWrites<'a> {
             table.insert(&Entry { key: write.key, commit, kind, value });
         }
         self.shared.counters.wrote(user_bytes(self.writes), self.log_bytes() as u64);
+        self.shared.services.wrote(self.writes.iter().map(|write| record::value(write).len()));
         let bytes = table.bytes();
         self.entered = None;
         self.shared.services.look_at(self.shared, bytes);

@@ -25,8 +25,9 @@ pub struct DecisionOptions {
     pub large_bytes: u32,
     /// So far from the threshold a decision is not changed; 0, as published: at the threshold itself.
     pub hysteresis: f64,
-    /// Pairs of the sub-tasks before over which the share of large ones is taken. 0, as published: those of the
-    /// sub-task's own inputs (by the mean size of each segment's pairs, which is all that is known of them before).
+    /// Over so many pairs the share of large ones is taken: on the host the last that were written, on a worker, which
+    /// sees no writes, the last that it merged. 0, as published: those of the sub-task's own inputs (by the mean size
+    /// of each segment's pairs, which is all that is known of them before).
     pub window: u64,
 }
 
@@ -116,11 +117,14 @@ impl Decision {
     }
 }
 
+/// A window is counted in about so many steps: each goes out of it whole.
+const STEPS: u64 = 64;
+
 /// The metric analyser: what share of the pairs that went by was large.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Analyser {
     window: u64,
-    /// Pairs and large ones of each sub-task, the oldest first.
+    /// Pairs and large ones that came together, or one after the other within a step, the oldest first.
     seen: VecDeque<(u64, u64)>,
     pairs: u64,
     large: u64,
@@ -132,10 +136,13 @@ impl Analyser {
         Analyser { window, ..Analyser::default() }
     }
 
-    /// A sub-task has merged so many pairs, of which so many were large.
+    /// So many pairs went by, of which so many were large.
     pub(crate) fn note(&mut self, pairs: u64, large: u64) {
         assert!(large <= pairs, "large pairs are pairs");
-        self.seen.push_back((pairs, large));
+        match self.seen.back_mut() {
+            Some(last) if last.0 + pairs <= self.window / STEPS => *last = (last.0 + pairs, last.1 + large),
+            _ => self.seen.push_back((pairs, large)),
+        }
         (self.pairs, self.large) = (self.pairs + pairs, self.large + large);
         while let Some((p, l)) = self.seen.front().copied().filter(|(p, _)| self.pairs - p >= self.window) {
             self.seen.pop_front();
@@ -233,6 +240,10 @@ mod tests {
         assert_eq!(window.share(), Some(100.0 / 150.0), "what reaches into the window counts whole");
         window.note(50, 0);
         assert_eq!(window.share(), Some(0.0));
+        let mut long = Analyser::new(64_000);
+        (0..200_000).for_each(|n| long.note(1, u64::from(n >= 168_000)));
+        assert_eq!(long.share(), Some(0.5));
+        assert!(long.seen.len() <= 65, "however long it is, {} steps are kept", long.seen.len());
         let mut none = Analyser::new(0);
         none.note(5, 5);
         assert_eq!(none.share(), None, "the sub-task's inputs say it");

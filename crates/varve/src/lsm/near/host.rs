@@ -3,7 +3,7 @@
 //! A worker that was started anew, or that another host took, does no jobs of the attachment before. The host is
 //! *detached* then: it merges everything itself, and a thread attaches again, with pauses that grow ([`AGAIN`]).
 //!
-//! Lock order: `state` is a leaf.
+//! Lock order: `state` and `analyser` are leaves.
 //!
 //! Invariants: pages that were set aside for a job are given to nobody else before the worker has said that the job
 //! ended; an answer is used once, and only if it is to the job that was asked.
@@ -195,7 +195,6 @@ struct State {
     stops: bool,
     shares: Shares,
     decision: Decision,
-    analyser: Analyser,
     /// Jobs that were given up and may still write to their pages.
     orphans: Vec<(u64, DirectPages)>,
     stats: NearStats,
@@ -206,6 +205,8 @@ pub(crate) struct Host {
     options: NearOptions,
     next: AtomicU64,
     state: Mutex<State>,
+    /// What is written.
+    analyser: Mutex<Analyser>,
     /// The database ends, or `attaching` changed.
     changed: Condvar,
     /// A mistake: any answer is believed.
@@ -244,19 +245,18 @@ impl Host {
         checked.map_err(Error::Invalid)?;
         let attached = options.worker.attach();
         let generation = attached.map_err(|why| Error::Resources(format!("the worker cannot be used: {why}")))?;
-        let (decision, analyser) = (Decision::new(options.host), Analyser::new(options.host.window));
+        let (decision, analyser) = (Decision::new(options.host), Mutex::new(Analyser::new(options.host.window)));
         let state = Mutex::new(State {
             generation: Some(generation),
             attaching: false,
             stops: false,
             shares: Shares::default(),
             decision,
-            analyser,
             orphans: Vec::new(),
             stats: NearStats { attachments: 1, ..NearStats::default() },
         });
         let any_answer = faults.has(Mistake::NearAnyAnswer);
-        Ok(Host { options, next: AtomicU64::new(1), state, changed: Condvar::new(), any_answer })
+        Ok(Host { options, next: AtomicU64::new(1), state, analyser, changed: Condvar::new(), any_answer })
     }
 
     /// Whether a merge may be shared. If not, it is counted as the host's, and the worker is being attached to again.
@@ -360,8 +360,8 @@ impl Host {
         let large_bytes = self.options.host.large_bytes;
         let of_inputs = share_of_inputs(inputs, large_bytes);
         let load = self.load();
+        let large = self.analyser.lock().share().unwrap_or(of_inputs);
         let mut state = self.state.lock();
-        let large = state.analyser.share().unwrap_or(of_inputs);
         let measures = Measures { cpu: load.cpu, memory: load.memory, large };
         (fixed.unwrap_or_else(|| state.decision.decide(measures)), large_bytes as usize)
     }
@@ -376,12 +376,23 @@ impl Host {
         (self.state.lock().generation.unwrap_or(0), self.next.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Whether it decides by what is written.
+    pub(crate) fn counts_writes(&self) -> bool {
+        self.options.host.window > 0
+    }
+
+    /// Pairs were written with values of so many bytes.
+    pub(crate) fn note_writes(&self, values: impl ExactSizeIterator<Item = usize>) {
+        let (pairs, large_bytes) = (values.len() as u64, self.options.host.large_bytes as usize);
+        let large = values.filter(|bytes| *bytes > large_bytes).count() as u64;
+        self.analyser.lock().note(pairs, large);
+    }
+
     /// The host has done a sub-task.
     pub(crate) fn note_host(&self, tally: &Tally, mode: Mode, time: Duration) {
         assert!(tally.large <= tally.pairs, "large pairs are pairs");
         let mut state = self.state.lock();
         state.shares.host.note(tally.read + tally.written, time);
-        state.analyser.note(tally.pairs, tally.large);
         state.stats.host.add(tally, mode, time);
     }
 
