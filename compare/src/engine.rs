@@ -107,6 +107,16 @@ pub trait Engine: Store + Sized {
         tx.scan(ks, KeyRange::starting_at(from), Direction::Forward, each)?;
         tx.commit()
     }
+
+    /// The same by the iterator that programs use most, where that is another way.
+    fn iterate_from(
+        &self,
+        ks: &Self::Keyspace,
+        from: &[u8],
+        each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.scan_from(ks, from, each)
+    }
 }
 
 /// The file of Varve's pages, below the directory that [`Engine::open`] is given.
@@ -158,5 +168,20 @@ impl Engine for VarveStore {
         each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
         Ok(ks.scan_with(from.., each)?)
+    }
+
+    fn iterate_from(
+        &self,
+        ks: &varve::Keyspace,
+        from: &[u8],
+        mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        let mut rows = self.db().snapshot()?.scan(ks, from..)?;
+        while let Some((key, value)) = rows.next_row()? {
+            if each(key, value).is_break() {
+                break;
+            }
+        }
+        Ok(())
     }
 }

@@ -80,4 +80,13 @@ impl Engine for VarveLsm {
     ) -> Result<()> {
         self.0.scan_from(ks, from, each)
     }
+
+    fn iterate_from(
+        &self,
+        ks: &varve::Keyspace,
+        from: &[u8],
+        each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.0.iterate_from(ks, from, each)
+    }
 }

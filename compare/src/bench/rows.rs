@@ -49,6 +49,7 @@ const DURABLE: &[Ask] = &[ask(Against::BestThatFlushes, 1.3, 2.0)];
 const LOADS: &[Ask] = &[ask(Against::Best, 0.8, 1.2)];
 const READS: &[Ask] = &[ask(Against::Best, 0.8, 1.2)];
 const SCANS: &[Ask] = &[ask(Against::Best, 0.7, 1.0)];
+const ITERATION: &[Ask] = &[ask(Against::Best, 1.0, 1.5)];
 const SCANS_AND_INSERTS: &[Ask] = &[ask(Against::One("wiredtiger"), 1.0, 1.0)];
 const TRANSFERS: &[Ask] = &[ask(Against::Best, 1.2, 2.0)];
 const WRITES: &[Ask] = &[ask(Against::Best, 1.0, 2.0)];
@@ -78,6 +79,7 @@ pub const ROWS: &[Row] = &[
     row("sorted-load", "sorted load, 1000 rows per transaction", "rows/s", Group::SmallSorted, &[]),
     row("random-load", "random load, 1000 rows per transaction", "rows/s", Group::SmallRandom, LOADS),
     row("scans", "range scans of 100, 1 thread", "scans/s", Group::Small, SCANS),
+    row("iterate", "the same by iterator", "scans/s", Group::Small, ITERATION),
     row("transfers", "transfers (2 reads, 2 writes), not synced, 1 thread", "tx/s", Group::Small, TRANSFERS),
     row("large-a", "larger than memory: YCSB A, not synced, 8 threads", "ops/s", Group::Large, LARGE),
     row("large-b", "larger than memory: YCSB B, not synced, 8 threads", "ops/s", Group::Large, LARGE),

@@ -115,7 +115,10 @@ pub fn run<E: Engine>(store: &Arc<E>, session: &mut Session<'_>) -> Result<()> {
         (session.sink)("reads-batch", 1, reads_batch(store, &ks, n, timing, seed)?);
     }
     if (session.wanted)("scans") {
-        (session.sink)("scans", 1, scans(store, &ks, n, timing, seed)?);
+        (session.sink)("scans", 1, scans(store, &ks, n, timing, seed, false)?);
+    }
+    if (session.wanted)("iterate") {
+        (session.sink)("iterate", 1, scans(store, &ks, n, timing, seed, true)?);
     }
     if (session.wanted)("transfers") {
         (session.sink)("transfers", 1, transfers(store, &ks, n, 1, timing, seed)?);
@@ -185,16 +188,27 @@ fn read_all<E: Engine>(store: &E, ks: &E::Keyspace, n: u64) -> Result<()> {
     if next == n { Ok(()) } else { Err(missing(next)) }
 }
 
-fn scans<E: Engine>(store: &Arc<E>, ks: &E::Keyspace, n: u64, timing: Timing, seed: u64) -> Result<Measured> {
+fn scans<E: Engine>(
+    store: &Arc<E>,
+    ks: &E::Keyspace,
+    n: u64,
+    timing: Timing,
+    seed: u64,
+    by_iterator: bool,
+) -> Result<Measured> {
     let ks = ks.clone();
     rate(store, 1, timing, seed, move |store, rng| {
         let from = rng.below(n - SCAN);
         let (mut next, mut found) = (from, Ok(()));
-        store.scan_from(&ks, &key(from), |_, value| {
+        let each = |_: &[u8], value: &[u8]| {
             found = verify(next, Some(value));
             next += 1;
             if next == from + SCAN || found.is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
+        };
+        match by_iterator {
+            true => store.iterate_from(&ks, &key(from), each)?,
+            false => store.scan_from(&ks, &key(from), each)?,
+        }
         found?;
         if next == from + SCAN { Ok(1) } else { Err(missing(next)) }
     })

@@ -226,16 +226,22 @@ impl Txn for VarveTxn {
         ks: &Keyspace,
         range: KeyRange<'_>,
         direction: Direction,
-        each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
+        mut each: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<()> {
-        let range = engine_range(range);
+        let (range, overhead) = (engine_range(range), self.overhead);
         let rows = match (&mut self.view, direction) {
             (View::Transaction(tx, _), Direction::Forward) => tx.scan(ks, range),
             (View::Transaction(tx, _), Direction::Reverse) => tx.scan_rev(ks, range),
-            (View::Snapshot(snapshot), Direction::Forward) => snapshot.scan(ks, range),
+            // Most rows are lent where they lie.
+            (View::Snapshot(snapshot), Direction::Forward) => {
+                return Ok(snapshot.scan_with(ks, range, |key, value| {
+                    charge(Cost::ClientCall, 1);
+                    each(key, narrowed(value, overhead))
+                })?);
+            }
             (View::Snapshot(snapshot), Direction::Reverse) => snapshot.scan_rev(ks, range),
         };
-        walk(rows?, self.overhead, each)
+        walk(rows?, overhead, each)
     }
 
     fn delete_range(&mut self, ks: &Keyspace, range: KeyRange<'_>) -> Result<u64> {

@@ -168,9 +168,9 @@ impl Tree {
 
     /// The leaf at `target`, latched shared. With `ahead`, the leaves after it are noted there.
     #[inline]
-    pub(super) fn leaf_at(&self, target: Target<'_>, mut ahead: Option<&mut ReadAhead>) -> Result<PageRead<'_>> {
+    pub(super) fn leaf_at(&self, target: Target<'_>, ahead: Option<&mut ReadAhead>) -> Result<PageRead<'_>> {
         if let Target::Key(key) = target
-            && ahead.as_deref_mut().is_none_or(ReadAhead::is_early)
+            && ahead.as_deref().is_none_or(ReadAhead::is_content)
             && let Some(found) = self.peek_leaf(key)
         {
             // Its slots, before its header says how many there are, and its fences, which commits look at.
@@ -181,7 +181,7 @@ impl Tree {
             {
                 self.node(page.id(), page.bytes(), Some(0))?;
                 if let Some(ahead) = ahead {
-                    ahead.count();
+                    ahead.count(found.after(self, key));
                 }
                 return Ok(page);
             }

@@ -228,7 +228,7 @@ impl Harness {
                 (Some(k), false) => (Bound::Included(&k[..]), to),
                 (Some(k), true) => (from, Bound::Excluded(&k[..])),
             };
-            let end = self.tree.read_leaf_batch(from, to, direction, &mut ahead, |k, v| {
+            let end = self.tree.read_leaf_batch(from, to, direction, &mut ahead, |_, k, v| {
                 f(k, if let ValueRef::Inline(v) = v { v } else { &[] });
                 seen += 1;
                 if seen == limit { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

@@ -24,6 +24,14 @@ pub(super) struct Found<'t> {
 }
 
 impl Found<'_> {
+    /// The leaf after the one of this key, if they have the same parent: a hint, as it may be torn.
+    #[inline]
+    pub fn after(&self, tree: &Tree, key: &[u8]) -> Option<PageId> {
+        let inner = Inner::new(&self.parent, tree.keyspace(), Some(1))?;
+        let next = inner.slots.get(inner.number_of(key)?)?;
+        Some(inner.page_at(Slot::of(next).cell()))
+    }
+
     /// Whether the leaf, which is latched now, is the right one. If so the nodes on the way are recorded as accessed:
     /// not before, as who gives up comes by again.
     #[inline]
@@ -175,21 +183,32 @@ impl<'a, 't> Inner<'a, 't> {
         differs.map_or(key.len() < len, |i| key[i] < self.page.byte(at + i))
     }
 
-    /// The child that covers `key`, which the node covers. None for a key without the node's prefix: rare, and the
-    /// other search has the rules for it.
+    /// The child that covers `key`, which the node covers: see [`Inner::number_of`].
     #[inline]
     fn child_for(&self, key: &[u8]) -> Option<PageId> {
+        Some(self.page_at(match self.number_of(key)? {
+            0 => LEFTMOST,
+            n => self.slot(n - 1).cell(),
+        }))
+    }
+
+    /// The page that is named at byte `at`.
+    #[inline]
+    fn page_at(&self, at: usize) -> PageId {
+        PageId(self.page.unaligned_word(at))
+    }
+
+    /// The number of the child that covers `key`, which the node covers. None for a key without the node's prefix:
+    /// rare, and the other search has the rules for it.
+    #[inline]
+    fn number_of(&self, key: &[u8]) -> Option<usize> {
         let (at, len) = self.prefix;
         let suffix = key.get(len..)?;
         let unlike = |i: usize| self.page.byte(at + i) != key[i];
         if (self.base..len).any(unlike) {
             return None;
         }
-        let child = match self.keys_up_to(suffix) {
-            0 => LEFTMOST,
-            n => self.slot(n - 1).cell(),
-        };
-        Some(PageId(self.page.unaligned_word(child)))
+        Some(self.keys_up_to(suffix))
     }
 
     /// How many of the node's keys are at or below the one of this suffix.

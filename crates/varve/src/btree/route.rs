@@ -103,6 +103,13 @@ impl Tree {
         self.core.pool.expect_bytes(leaf, end - FENCES..end);
     }
 
+    /// The same for a leaf that is gone to when another one has been read.
+    #[inline]
+    pub(super) fn expect_next(&self, leaf: PageId) {
+        self.core.pool.expect_frame(leaf);
+        self.expect_whole(leaf);
+    }
+
     /// How many leaves may be asked for at a time.
     pub(crate) fn most_asked_for(&self) -> usize {
         self.core.pool.scan_window()

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::rows::{BatchEnd, Direction, Seen, ValueRef};
 use std::ops::{Bound, ControlFlow, Range};
 use varve_rt::{Cost, charge};
-use varve_volume::PageId;
+use varve_volume::{Lsn, PageId};
 
 /// Cells of a leaf that a scan asks the processor for in advance: they lie in the order of their insertion, which no
 /// hardware foresees.
@@ -26,6 +26,8 @@ pub(crate) struct ReadAhead {
     covered: usize,
     window: usize,
     ids: Vec<PageId>,
+    /// The leaf after the one that the scan is at, where it is known.
+    following: Option<PageId>,
     /// Where the leaves after those that the parent names begin (descending: end), and how many of them to ask for.
     beyond: Option<(Vec<u8>, usize)>,
 }
@@ -37,13 +39,15 @@ impl ReadAhead {
     const FIRST: u32 = 3;
 
     /// Whether the next leaf asks for none ahead: its parent need not be seen.
-    pub(super) fn is_early(&mut self) -> bool {
-        self.leaves + 1 < Self::FIRST
+    pub(super) fn is_content(&self) -> bool {
+        self.leaves + 1 < Self::FIRST || self.covered.saturating_sub(1) * 2 > self.window
     }
 
-    /// Called with each leaf whose parent was not seen.
-    pub(super) fn count(&mut self) {
+    /// Called with each leaf whose parent was not seen; `following`: the leaf after it.
+    pub(super) fn count(&mut self, following: Option<PageId>) {
         self.leaves += 1;
+        self.covered = self.covered.saturating_sub(1);
+        self.following = following;
     }
 
     /// Called with the parent of the leaf that the scan goes to; `most`: leaves that may be asked for ahead.
@@ -51,18 +55,19 @@ impl ReadAhead {
         self.leaves += 1;
         self.covered = self.covered.saturating_sub(1);
         self.ids.clear();
-        self.beyond = None;
+        (self.beyond, self.following) = (None, None);
+        let Ok(at) = target.child(parent) else { return };
+        let forward = matches!(target, Target::Key(_));
+        let left = if forward { parent.count() - at } else { at };
+        let child = |step: usize| parent.child(if forward { at + step } else { at - step }).map(PageId);
+        self.following = if left > 0 { child(1).ok() } else { None };
         if self.leaves < Self::FIRST || self.covered * 2 > self.window {
             return;
         }
-        let Ok(at) = target.child(parent) else { return };
         self.window = (self.window * 2).max(Self::AT_FIRST).min(most);
-        let forward = matches!(target, Target::Key(_));
-        let left = if forward { parent.count() - at } else { at };
         for step in self.covered + 1..=self.window.min(left) {
-            let i = if forward { at + step } else { at - step };
-            let Ok(child) = parent.child(i) else { return };
-            self.ids.push(PageId(child));
+            let Ok(child) = child(step) else { return };
+            self.ids.push(child);
         }
         let (known, end) = (left.max(self.covered), if forward { parent.high() } else { Some(parent.low()) });
         if let Some(end) = end.filter(|end| !end.is_empty() && self.window > known) {
@@ -118,14 +123,14 @@ fn goes_below(key: &[u8], from: Bound<&[u8]>) -> bool {
 impl Tree {
     /// Hands the entries of one leaf between two bounds to `f`, which must neither touch the pool nor wait: ascending,
     /// those of the leaf in which the range begins; or descending, those of the leaf in which it ends. A key is valid
-    /// during its call only.
+    /// during its call only. Before each goes the leaf's LSN.
     pub(crate) fn read_leaf_batch(
         &self,
         from: Bound<&[u8]>,
         to: Bound<&[u8]>,
         direction: Direction,
         ahead: &mut ReadAhead,
-        mut f: impl FnMut(&[u8], ValueRef<'_>) -> ControlFlow<()>,
+        mut f: impl FnMut(Lsn, &[u8], ValueRef<'_>) -> ControlFlow<()>,
     ) -> Result<BatchEnd> {
         let target = match (direction, from, to) {
             (Direction::Forward, Bound::Included(k) | Bound::Excluded(k), _) => Target::Key(k),
@@ -137,7 +142,12 @@ impl Tree {
         let end = {
             let page = self.leaf_at(target, Some(ahead))?;
             let node = self.node(page.id(), page.bytes(), Some(0))?;
-            let ended = each(&node, page.id(), slots(&node, from, to), direction, &mut f);
+            if let Some(next) = ahead.following.take() {
+                self.expect_next(next);
+            }
+            let lsn = page.lsn();
+            let mut row = |key: &[u8], value: ValueRef<'_>| f(lsn, key, value);
+            let ended = each(&node, page.id(), slots(&node, from, to), direction, &mut row);
             let broke = ended.map_err(|d| self.corrupt(page.id(), d))?.is_break();
             let next = match direction {
                 _ if broke => None,

@@ -242,6 +242,15 @@ impl Pool {
         }
     }
 
+    /// The same for the page's frame, its latch among it.
+    #[inline]
+    pub fn expect_frame(&self, id: PageId) {
+        let inst = self.instance(id);
+        if let Some(slot) = inst.table.first(id) {
+            frame::fetch(std::ptr::from_ref(inst.frame(slot)).addr(), size_of::<frame::Frame>());
+        }
+    }
+
     /// Latches the page exclusively if it is resident. Waits for the latch only.
     #[inline]
     pub fn write_resident(&self, id: PageId) -> Option<PageWrite<'_>> {

@@ -154,7 +154,7 @@ impl Registry {
         loop {
             let mut rows = Vec::new();
             let range = (Bound::Included(&from[..]), Bound::Unbounded);
-            let end = catalog.read_leaf_batch(range.0, range.1, Direction::Forward, &mut ahead, |key, value| {
+            let end = catalog.read_leaf_batch(range.0, range.1, Direction::Forward, &mut ahead, |_, key, value| {
                 if key.starts_with(&UNFINISHED) {
                     return ControlFlow::Continue(());
                 }

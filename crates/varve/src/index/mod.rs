@@ -252,15 +252,15 @@ impl Index {
     }
 
     /// Hands some rows between two bounds to `f`, which must neither touch the pool nor wait: those with which the
-    /// range begins, ascending, or those with which it ends, descending. A key is valid during its call only. `at` as
-    /// for [`Index::read`].
+    /// range begins, ascending, or those with which it ends, descending. A key is valid during its call only. Before
+    /// each goes the LSN that [`BatchEnd::seen`] will have. `at` as for [`Index::read`].
     #[inline]
     pub fn read_batch(
         &self,
         range: (Bound<&[u8]>, Bound<&[u8]>),
         (direction, at): (Direction, Lsn),
         state: &mut ScanState,
-        f: impl FnMut(&[u8], ValueRef<'_>) -> ControlFlow<()>,
+        f: impl FnMut(Lsn, &[u8], ValueRef<'_>) -> ControlFlow<()>,
     ) -> Result<BatchEnd> {
         match self {
             Index::Tree(tree) => tree.read_leaf_batch(range.0, range.1, direction, &mut state.tree, f),

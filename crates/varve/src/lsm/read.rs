@@ -98,13 +98,14 @@ impl Lsm {
     }
 
     /// Hands some rows between two bounds, as of `at`, to `f`: those with which the range begins, ascending, or those
-    /// with which it ends, descending. A key is valid during its call only.
+    /// with which it ends, descending. A key is valid during its call only. Before each goes the number of the newest
+    /// commit that shows.
     pub(crate) fn read_batch(
         &self,
         range: (Bound<&[u8]>, Bound<&[u8]>),
         (direction, at): (Direction, Lsn),
         state: &mut ScanState,
-        mut f: impl FnMut(&[u8], ValueRef<'_>) -> ControlFlow<()>,
+        mut f: impl FnMut(Lsn, &[u8], ValueRef<'_>) -> ControlFlow<()>,
     ) -> Result<BatchEnd> {
         let mut kept = match state.kept.take() {
             Some(kept) if kept.goes_on(range, direction, at) => kept,
@@ -130,7 +131,7 @@ impl Lsm {
                 charge(Cost::LeafRow, 1);
                 rows += 1;
                 bytes += key.len() + value.len();
-                Some(f(key, ValueRef::Inline(value)))
+                Some(f(seen.lsn, key, ValueRef::Inline(value)))
             })?;
             match row {
                 None => return Ok(BatchEnd { seen, next: None }),

@@ -94,7 +94,7 @@ impl Segments {
         let mut from = Some(Vec::new());
         while let Some(low) = from {
             let range = (Bound::Included(&low[..]), Bound::Unbounded);
-            let end = tree.read_leaf_batch(range.0, range.1, Direction::Forward, &mut ahead, |key, value| {
+            let end = tree.read_leaf_batch(range.0, range.1, Direction::Forward, &mut ahead, |_, key, value| {
                 // A value that is not inline cannot be one of ours: an empty one is refused below.
                 let value = if let ValueRef::Inline(value) = value { value } else { &[] };
                 rows.push((key.to_vec(), value.to_vec()));

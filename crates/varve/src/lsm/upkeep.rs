@@ -98,7 +98,7 @@ impl Lsm {
         let (mut rows, mut state, mut from) = (0, super::ScanState::default(), Some(Vec::new()));
         while let Some(low) = from {
             let range = (Bound::Included(&low[..]), Bound::Unbounded);
-            let end = self.read_batch(range, (Direction::Forward, Lsn::MAX), &mut state, |_, _| {
+            let end = self.read_batch(range, (Direction::Forward, Lsn::MAX), &mut state, |_, _, _| {
                 rows += 1;
                 ControlFlow::Continue(())
             })?;

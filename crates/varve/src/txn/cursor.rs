@@ -213,7 +213,7 @@ impl Cursor {
         self.at = 0;
         let (batch, limit, keys_only) = (&mut self.batch, self.limit, self.keys_only);
         let (mut broke, mut long) = (false, 0);
-        let end = index.read_batch((from, to), (self.direction, at), &mut self.state, |key, value| {
+        let end = index.read_batch((from, to), (self.direction, at), &mut self.state, |_, key, value| {
             let value = if keys_only { ValueRef::Inline(&[]) } else { value };
             batch.push_ref(key, value);
             if let ValueRef::Overflow(reference) = value {

@@ -376,15 +376,11 @@ impl Manager {
         let mut from = UNFINISHED.to_vec();
         loop {
             let range = (Bound::Included(&from[..]), Bound::Unbounded);
-            let end = catalog.read_batch(
-                range,
-                (Direction::Forward, Lsn::MAX),
-                &mut ScanState::default(),
-                |key, value| {
-                    found.push((key.to_vec(), value.into()));
-                    ControlFlow::Continue(())
-                },
-            )?;
+            let way = (Direction::Forward, Lsn::MAX);
+            let end = catalog.read_batch(range, way, &mut ScanState::default(), |_, key, value| {
+                found.push((key.to_vec(), value.into()));
+                ControlFlow::Continue(())
+            })?;
             match end.next {
                 Some(next) => from = next,
                 None => break,

@@ -180,10 +180,18 @@ impl Snapshot {
         }
     }
 
-    /// Whether some row of the keyspace may have an old value. Asked after the index was read.
-    pub(super) fn has_old_values(&self, keyspace: &OpenKeyspace) -> bool {
+    /// Whether no old value takes the place of what was read from a page with this LSN: the page's LSN is no less than
+    /// the number of any commit that changed it, so the snapshot sees them all.
+    fn sees_all(&self, lsn: Lsn) -> bool {
+        lsn <= self.as_of()
+    }
+
+    /// Whether some row of what was read, from a page with this LSN, may not be as the snapshot sees it. Asked after
+    /// the index was read.
+    pub(super) fn has_old_values(&self, keyspace: &OpenKeyspace, lsn: Lsn) -> bool {
         let snapshots = &self.manager.snapshots;
-        let old = snapshots.versions.any(keyspace.id()) || snapshots.runs().is_some();
+        let kept = || snapshots.versions.any(keyspace.id()) || snapshots.runs().is_some();
+        let old = !self.sees_all(lsn) && kept();
         old || keyspace.formers().any(self.as_of()) || self.manager.large.is_active()
     }
 
@@ -300,8 +308,11 @@ impl Snapshot {
                 }
             }
             let (filled, until) = self.fill(keyspace, cursor, None)?;
-            let overlay = self.overlay(keyspace, filled.bounds(), until, |value| cursor.copied(value))?;
             let seen = filled.seen;
+            let overlay = match self.sees_all(seen.lsn) {
+                true => Vec::new(),
+                false => self.overlay(keyspace, filled.bounds(), until, |value| cursor.copied(value))?,
+            };
             self.admit(seen.lsn)?;
             match self.kept(cursor.finish(&manager.core, keyspace.id(), filled, overlay)) {
                 Ok(()) => return Ok(()),

@@ -395,7 +395,7 @@ impl Transaction {
         loop {
             let from = next.as_deref().map_or(range.0, Bound::Included);
             let way = (Direction::Forward, Lsn::MAX);
-            let end = keyspace.index().read_batch((from, range.1), way, &mut state, |_, _| {
+            let end = keyspace.index().read_batch((from, range.1), way, &mut state, |_, _, _| {
                 rows += 1;
                 ControlFlow::Continue(())
             })?;

@@ -11,6 +11,7 @@ use crate::index::ScanState;
 use crate::rows::{Direction, ValueRef};
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
+use varve_volume::Lsn;
 
 /// Why the rest of what lies together was not lent.
 enum Stop {
@@ -82,14 +83,14 @@ impl Snapshot {
         state: &mut ScanState,
         each: &mut impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
     ) -> Result<Option<Bound<KeyBuf>>> {
-        let changed = || self.has_old_values(keyspace);
+        let changed = |lsn| self.has_old_values(keyspace, lsn);
         let (mut first, mut stop) = (true, None);
         let way = (Direction::Forward, self.as_of());
-        let lent = |key: &[u8], value: ValueRef<'_>| {
+        let lent = |lsn: Lsn, key: &[u8], value: ValueRef<'_>| {
             // A commit leaves its old values before it lets go of the rows, which are latched here: asking once is
             // enough.
             stop = match value {
-                _ if std::mem::take(&mut first) && changed() => Some(Stop::Changed),
+                _ if std::mem::take(&mut first) && changed(lsn) => Some(Stop::Changed),
                 ValueRef::Inline(value) => each(key, value).is_break().then_some(Stop::Asked),
                 ValueRef::Overflow(_) => Some(Stop::Long(KeyBuf::new(key))),
             };
@@ -103,7 +104,7 @@ impl Snapshot {
             Some(Stop::Long(key)) => self.visit_copies(keyspace, (Bound::Included(&key), high), each),
             Some(Stop::Changed) => self.visit_copies(keyspace, (low, high), each),
             // Rows that were removed since are among the old values only.
-            None if first && changed() => self.visit_copies(keyspace, (low, high), each),
+            None if first && changed(end.seen.lsn) => self.visit_copies(keyspace, (low, high), each),
             None => Ok(end.next.map(|next| Bound::Included(KeyBuf::new(&next)))),
         }
     }
