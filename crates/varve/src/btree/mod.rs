@@ -18,6 +18,7 @@ mod bulk;
 pub(crate) mod check;
 mod commit;
 mod compare;
+mod copy;
 mod descend;
 mod detach;
 mod dismantle;
@@ -51,6 +52,7 @@ mod tests_tree;
 
 pub(crate) use bulk::BulkLoad;
 pub(crate) use commit::{LeafWrites, SingleLeaf};
+pub(crate) use copy::LeafCopy;
 pub(crate) use leaf::{CellValue, KIND_LEAF, LeafView};
 pub(crate) use route::Route;
 pub(crate) use salvage::salvage_leaf;

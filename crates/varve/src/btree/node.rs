@@ -125,6 +125,22 @@ fn slot_len(s: &[u8; SLOT]) -> usize {
     u16::from_le_bytes([s[6], s[7]]) as usize
 }
 
+/// The value in slot `i` of a leaf's page; its key, without the prefix, goes to the beginning of `key`, which has room
+/// for it: the key's length and the value. For a page that [`Node::parse`] took and a slot whose
+/// [`leaf_cell`](Node::leaf_cell) was looked at.
+#[inline]
+pub(crate) fn row_at<'b>(page: &'b [u8], i: usize, key: &mut [u8]) -> (usize, &'b [u8]) {
+    let s = page[SLOTS + SLOT * i..].first_chunk().expect("a slot that was looked at");
+    let (off, len) = (slot_off(s), slot_len(s));
+    let tail = len.saturating_sub(4);
+    key[..4].copy_from_slice(&slot_head(s).to_be_bytes());
+    key[4..4 + tail].copy_from_slice(&page[off..off + tail]);
+    let at = off + tail;
+    let value = u16_at(page, at) as usize;
+    debug_assert!(value & usize::from(OVERFLOW) == 0, "the value is short");
+    (len, &page[at + 2..at + 2 + value])
+}
+
 impl<'a> Node<'a> {
     /// Checks what every accessor relies on. `b` is the whole page.
     #[inline]

@@ -4,6 +4,7 @@
 //! [`Pool::scan_window`](crate::buffer::Pool::scan_window).
 
 use super::Tree;
+use super::copy::LeafCopy;
 use super::descend::Target;
 use super::leaf::LeafView;
 use super::node::*;
@@ -11,7 +12,7 @@ use crate::error::Result;
 use crate::rows::{BatchEnd, Direction, Seen, ValueRef};
 use std::ops::{Bound, ControlFlow, Range};
 use varve_rt::{Cost, charge};
-use varve_volume::{Lsn, PageId};
+use varve_volume::{Lsn, PageId, page};
 
 /// Cells of a leaf that a scan asks the processor for in advance: they lie in the order of their insertion, which no
 /// hardware foresees.
@@ -132,6 +133,40 @@ impl Tree {
         ahead: &mut ReadAhead,
         mut f: impl FnMut(Lsn, &[u8], ValueRef<'_>) -> ControlFlow<()>,
     ) -> Result<BatchEnd> {
+        self.with_first_leaf((from, to), direction, ahead, |node, id, slots| {
+            let lsn = page::lsn(node.bytes());
+            each(node, id, slots, direction, &mut |key, value| f(lsn, key, value))
+        })
+    }
+
+    /// As [`Tree::read_leaf_batch`], but copies the page into `copy` where that can be done: for some entries, no more
+    /// than `most`, with short values. Then `f` sees none.
+    pub(crate) fn copy_leaf_batch(
+        &self,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+        ahead: &mut ReadAhead,
+        (copy, most): (&mut LeafCopy, usize),
+        mut f: impl FnMut(&[u8], ValueRef<'_>) -> ControlFlow<()>,
+    ) -> Result<BatchEnd> {
+        self.with_first_leaf(range, direction, ahead, |node, id, slots| {
+            if copy.fill(node, &slots, direction, most)? {
+                charge(Cost::LeafRow, slots.len() as u64);
+                return Ok(ControlFlow::Continue(()));
+            }
+            each(node, id, slots, direction, &mut f)
+        })
+    }
+
+    /// Hands the leaf in which a range begins (descending: ends), and the slots of those of its entries that are in the
+    /// range, to `f`, which must neither touch the pool nor wait.
+    fn with_first_leaf(
+        &self,
+        (from, to): (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+        ahead: &mut ReadAhead,
+        f: impl FnOnce(&Node<'_>, PageId, Range<usize>) -> Result<ControlFlow<()>, Damage>,
+    ) -> Result<BatchEnd> {
         let target = match (direction, from, to) {
             (Direction::Forward, Bound::Included(k) | Bound::Excluded(k), _) => Target::Key(k),
             (Direction::Forward, Bound::Unbounded, _) => Target::Key(b""),
@@ -145,9 +180,7 @@ impl Tree {
             if let Some(next) = ahead.following.take() {
                 self.expect_next(next);
             }
-            let lsn = page.lsn();
-            let mut row = |key: &[u8], value: ValueRef<'_>| f(lsn, key, value);
-            let ended = each(&node, page.id(), slots(&node, from, to), direction, &mut row);
+            let ended = slots(&node, from, to).and_then(|slots| f(&node, page.id(), slots));
             let broke = ended.map_err(|d| self.corrupt(page.id(), d))?.is_break();
             let next = match direction {
                 _ if broke => None,
@@ -229,11 +262,11 @@ impl Tree {
 fn each(
     node: &Node<'_>,
     id: PageId,
-    slots: Result<Range<usize>, Damage>,
+    slots: Range<usize>,
     direction: Direction,
     f: &mut impl FnMut(&[u8], ValueRef<'_>) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>, Damage> {
-    let (view, slots, prefix) = (LeafView::new(*node, id), slots?, node.prefix().len());
+    let (view, prefix) = (LeafView::new(*node, id), node.prefix().len());
     let mut small = [0; 256];
     let mut large = Vec::new();
     let slot = |n: usize| if direction == Direction::Forward { slots.start + n } else { slots.end.wrapping_sub(1 + n) };

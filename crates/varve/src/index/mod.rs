@@ -18,6 +18,7 @@ mod open;
 pub(crate) mod salvage;
 mod upkeep;
 
+pub(crate) use crate::btree::LeafCopy;
 pub(crate) use crate::btree::Route;
 use crate::btree::{self, ReadAhead, Tree};
 use crate::error::Result;
@@ -265,6 +266,23 @@ impl Index {
         match self {
             Index::Tree(tree) => tree.read_leaf_batch(range.0, range.1, direction, &mut state.tree, f),
             Index::Lsm(lsm) => lsm.read_batch(range, (direction, at), &mut state.lsm, f),
+        }
+    }
+
+    /// As [`Index::read_batch`]; rows of a leaf that are no more than `most` may go to `copy` instead.
+    #[inline]
+    pub fn copy_batch(
+        &self,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        (direction, at): (Direction, Lsn),
+        state: &mut ScanState,
+        (copy, most): (&mut LeafCopy, usize),
+        mut f: impl FnMut(&[u8], ValueRef<'_>) -> ControlFlow<()>,
+    ) -> Result<BatchEnd> {
+        copy.clear();
+        match self {
+            Index::Tree(tree) => tree.copy_leaf_batch(range, direction, &mut state.tree, (copy, most), f),
+            Index::Lsm(lsm) => lsm.read_batch(range, (direction, at), &mut state.lsm, |_, key, value| f(key, value)),
         }
     }
 

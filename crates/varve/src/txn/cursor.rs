@@ -9,7 +9,7 @@
 
 use super::key::{Bounds, KeyBuf, OwnedBounds, bound_owned, bound_ref, is_possible};
 use crate::error::Result;
-use crate::index::{Index, ScanState};
+use crate::index::{Index, LeafCopy, ScanState};
 use crate::rows::{Copied, Direction, OverflowRef, Seen, ValueRef, overflow};
 use crate::space::Core;
 use std::ops::{Bound, ControlFlow, Range};
@@ -109,6 +109,8 @@ pub(super) struct Cursor {
     pub high: Bound<KeyBuf>,
     direction: Direction,
     batch: Batch,
+    /// The batch, where it is a leaf; the other one is empty then.
+    leaf: LeafCopy,
     /// Next row of the batch.
     at: usize,
     /// Most rows of the next batch.
@@ -128,6 +130,7 @@ impl Cursor {
             high: bound_owned(range.1),
             direction: if reverse { Direction::Reverse } else { Direction::Forward },
             batch: Batch::default(),
+            leaf: LeafCopy::default(),
             at: 0,
             limit: first,
             done: !is_possible(range.0, range.1),
@@ -158,7 +161,7 @@ impl Cursor {
 
     /// Rows in the batch.
     pub fn rows(&self) -> usize {
-        self.batch.rows.len()
+        self.batch.rows.len() + self.leaf.rows()
     }
 
     /// Takes the key of the next row of the batch.
@@ -172,7 +175,7 @@ impl Cursor {
 
     /// Whether the batch has no row left.
     pub fn is_drained(&self) -> bool {
-        self.at == self.batch.rows.len()
+        self.at == self.rows()
     }
 
     /// Whether the range has nothing beyond the batch.
@@ -186,12 +189,13 @@ impl Cursor {
             return None;
         }
         self.at += 1;
-        Some(self.batch.row(self.at - 1))
+        Some(if self.leaf.rows() > 0 { self.leaf.row(self.at - 1) } else { self.batch.row(self.at - 1) })
     }
 
     /// Ends the scan.
     pub fn stop(&mut self) {
         self.batch.clear();
+        self.leaf.clear();
         self.at = 0;
         self.done = true;
     }
@@ -213,7 +217,9 @@ impl Cursor {
         self.at = 0;
         let (batch, limit, keys_only) = (&mut self.batch, self.limit, self.keys_only);
         let (mut broke, mut long) = (false, 0);
-        let end = index.read_batch((from, to), (self.direction, at), &mut self.state, |_, key, value| {
+        // A leaf as a whole holds values.
+        let copy = (&mut self.leaf, if keys_only { 0 } else { limit });
+        let end = index.copy_batch((from, to), (self.direction, at), &mut self.state, copy, |key, value| {
             let value = if keys_only { ValueRef::Inline(&[]) } else { value };
             batch.push_ref(key, value);
             if let ValueRef::Overflow(reference) = value {
@@ -222,7 +228,8 @@ impl Cursor {
             broke = batch.rows.len() >= limit || batch.bytes.len() as u64 + long >= BATCH_BYTES;
             if broke { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
-        charge(Cost::CopyByte, batch.bytes.len() as u64);
+        charge(Cost::CopyByte, (batch.bytes.len() + self.leaf.bytes()) as u64);
+        assert!(batch.rows.is_empty() || self.leaf.rows() == 0, "a batch is one or the other");
         // Forward, the batch covers keys to `edge` (inclusive when it is a row's); in reverse, from it.
         let edge = match (broke, end.next) {
             (true, _) => Some((KeyBuf::new(batch.key(batch.rows.len() - 1)), true)),
@@ -265,6 +272,11 @@ impl Cursor {
 
     fn merge(&mut self, mut overlay: Vec<Overlay>) {
         let forward = self.direction == Direction::Forward;
+        for n in 0..self.leaf.rows() {
+            let (key, value) = self.leaf.row(n);
+            self.batch.push_ref(key, ValueRef::Inline(value));
+        }
+        self.leaf.clear();
         debug_assert!(overlay.windows(2).all(|rows| rows[0].0 < rows[1].0), "keys ascend, each once");
         if !forward {
             overlay.reverse();

@@ -23,7 +23,7 @@ enum Source<'t> {
 /// Rows of the first batch of a transaction's scan. Small, because a batch is also what is locked at a time.
 const FIRST_LOCKED: usize = 1;
 /// Rows of the first batch of a snapshot's scan.
-pub(super) const FIRST_UNLOCKED: usize = 16;
+pub(super) const FIRST_UNLOCKED: usize = 64;
 
 impl<'t> Scan<'t> {
     pub(super) fn of_transaction(
