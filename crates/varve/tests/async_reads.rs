@@ -1,8 +1,11 @@
 //! Reads that nobody waits for: what they give, when, and what becomes of them when the database ends.
 
+mod async_support;
+
+use async_support::{ROWS, at_once, block_on, filled, kinds, open, options, value};
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Wake};
 use std::time::Duration;
 use varve::{
     Db, Devices, Durability, Error, ErrorKind, Keyspace, KeyspaceKind, Layout, LsmOptions, Options, TxOptions,
@@ -11,65 +14,6 @@ use varve::{
 use varve_device::OpKind;
 use varve_models::{Fault, FaultPlan, Faulty, MemDevice, When};
 use varve_rt::{Event, catch_panic, sim, sleep, spawn};
-
-const ROWS: u32 = 20_000;
-
-struct Woken(Event);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.set();
-    }
-}
-
-/// The simplest of all executors: looks again when it is woken, and not before.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let (mut future, woken) = (pin!(future), Arc::new(Woken(Event::new())));
-    let waker = woken.clone().into();
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(result) => return result,
-            Poll::Pending => woken.0.wait(),
-        }
-        woken.0.reset();
-    }
-}
-
-/// What is known at once.
-fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(result) => Some(result),
-        Poll::Pending => None,
-    }
-}
-
-fn options() -> Options {
-    Options { cache_bytes: 8 << 20, durability: Durability::None, ..Options::default() }
-}
-
-/// Devices with a database of more rows than fit into memory.
-fn filled(kind: KeyspaceKind, data: Arc<dyn varve_device::Device>) -> Devices {
-    let devices = Devices::new(data, MemDevice::new(0));
-    let db = Db::create_on(devices.clone(), &Layout::default(), options()).unwrap();
-    let rows = db.create_keyspace_of("rows", kind).unwrap();
-    (0..ROWS).for_each(|n| rows.put(n.to_be_bytes(), value(n)).unwrap());
-    db.close().unwrap();
-    devices
-}
-
-fn value(n: u32) -> Vec<u8> {
-    n.to_be_bytes().repeat(200)
-}
-
-fn open(devices: &Devices) -> (Db, Keyspace) {
-    let db = Db::open_on(devices.clone(), options()).unwrap();
-    let rows = db.keyspace("rows").unwrap();
-    (db, rows)
-}
-
-fn kinds() -> [KeyspaceKind; 2] {
-    [KeyspaceKind::Tree, KeyspaceKind::Lsm(LsmOptions::default())]
-}
 
 #[test]
 fn what_is_in_memory_is_known_at_once() {

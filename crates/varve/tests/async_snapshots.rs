@@ -1,57 +1,19 @@
 //! Futures that read as of a snapshot: what they give when all was written over since, and what becomes of them and of
 //! the snapshot when the database ends, or when nobody waits for them.
 
+mod async_support;
+
+use async_support::{ROWS, at_once, block_on, filled, kinds, open, options, value};
 use std::pin::pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use varve::{
-    Db, Devices, Durability, Error, ErrorKind, Keyspace, KeyspaceKind, Layout, LsmOptions, Options, ReadFuture,
-    Snapshot, TypedKeyspace,
+    Db, Devices, Durability, Error, ErrorKind, Keyspace, KeyspaceKind, Layout, Options, ReadFuture, Snapshot,
+    TypedKeyspace,
 };
 use varve_models::MemDevice;
-use varve_rt::{Event, now, sim, sleep, spawn};
-
-const ROWS: u32 = 20_000;
+use varve_rt::{now, sim, sleep, spawn};
 
 type Value = Option<Vec<u8>>;
-
-struct Woken(Event);
-
-impl Wake for Woken {
-    fn wake(self: Arc<Self>) {
-        self.0.set();
-    }
-}
-
-/// Looks again when it is woken, and not before.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let (mut future, woken) = (pin!(future), Arc::new(Woken(Event::new())));
-    let waker = woken.clone().into();
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(result) => return result,
-            Poll::Pending => woken.0.wait(),
-        }
-        woken.0.reset();
-    }
-}
-
-/// What is known at once.
-fn at_once<T>(future: impl Future<Output = T>) -> Option<T> {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(result) => Some(result),
-        Poll::Pending => None,
-    }
-}
-
-fn options() -> Options {
-    Options { cache_bytes: 8 << 20, durability: Durability::None, ..Options::default() }
-}
-
-fn kinds() -> [KeyspaceKind; 2] {
-    [KeyspaceKind::Tree, KeyspaceKind::Lsm(LsmOptions::default())]
-}
 
 /// On OS threads, and on simulated ones.
 fn in_both_worlds(test: impl Fn() + Clone + Send + 'static) {
@@ -59,21 +21,9 @@ fn in_both_worlds(test: impl Fn() + Clone + Send + 'static) {
     sim::run(sim::Config { seed: 5, ..sim::Config::default() }, test).unwrap();
 }
 
-fn value(n: u32) -> Vec<u8> {
-    n.to_be_bytes().repeat(200)
-}
-
 /// A database with more rows than fit into memory, opened anew.
 fn cold(kind: KeyspaceKind) -> (Db, Keyspace) {
-    let devices = Devices::new(MemDevice::new(0), MemDevice::new(0));
-    let db = Db::create_on(devices.clone(), &Layout::default(), options()).unwrap();
-    let rows = db.create_keyspace_of("rows", kind).unwrap();
-    (0..ROWS).for_each(|n| rows.put(n.to_be_bytes(), value(n)).unwrap());
-    drop(rows);
-    db.close().unwrap();
-    let db = Db::open_on(devices, options()).unwrap();
-    let rows = db.keyspace("rows").unwrap();
-    (db, rows)
+    open(&filled(kind, MemDevice::new(0)))
 }
 
 /// Every fifth row is written over, every seventh deleted.

@@ -1,15 +1,16 @@
 //! Reads with a cold cache keep the device busy, in virtual time: scans of what lies in a row and of what is scattered,
 //! both ways; many keys at once; commits that change much.
 
+mod async_support;
+
+use async_support::block_on;
 use std::ops::ControlFlow;
-use std::pin::pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, Wake};
 use std::time::Duration;
 use varve::{Db, Devices, Durability, Keyspace, Layout, Options};
 use varve_device::Device;
 use varve_models::{MemDevice, Profile};
-use varve_rt::{Event, Rng, now, sim};
+use varve_rt::{Rng, now, sim};
 
 const PAGE: u64 = 8192;
 
@@ -190,24 +191,6 @@ fn many_calls_that_nobody_waits_for_keep_the_device_busy() {
         drop(rows);
         db.close().unwrap();
     });
-}
-
-/// Waits for a future without looking at it in between.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    struct Woken(Event);
-    impl Wake for Woken {
-        fn wake(self: Arc<Self>) {
-            self.0.set();
-        }
-    }
-    let (mut future, woken) = (pin!(future), Arc::new(Woken(Event::new())));
-    let waker = woken.clone().into();
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(result) => return result,
-            Poll::Pending => woken.0.wait(),
-        }
-    }
 }
 
 /// A commit asks for the leaves that it is going to change.

@@ -170,7 +170,7 @@ impl Tree {
     #[inline]
     pub(super) fn leaf_at(&self, target: Target<'_>, ahead: Option<&mut ReadAhead>) -> Result<PageRead<'_>> {
         if let Target::Key(key) = target
-            && ahead.as_deref().is_none_or(ReadAhead::is_content)
+            && ahead.as_deref().is_none_or(ReadAhead::has_enough)
             && let Some(found) = self.peek_leaf(key)
         {
             // Its slots, before its header says how many there are, and its fences, which commits look at.
@@ -181,7 +181,7 @@ impl Tree {
             {
                 self.node(page.id(), page.bytes(), Some(0))?;
                 if let Some(ahead) = ahead {
-                    ahead.count(found.after(self, key));
+                    ahead.count(found.after(self));
                 }
                 return Ok(page);
             }

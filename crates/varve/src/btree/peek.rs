@@ -18,18 +18,19 @@ use varve_volume::{KeyspaceId, PageId, page};
 /// The way to a leaf: to be latched, whereupon the way counts if [`Found::confirm`] says so.
 pub(super) struct Found<'t> {
     pub leaf: PageId,
+    /// Number of the parent's child that it is.
+    number: usize,
     parent: PagePeek<'t>,
     /// Nodes above the parent, the last few of them.
     above: [Option<PagePeek<'t>>; 3],
 }
 
 impl Found<'_> {
-    /// The leaf after the one of this key, if they have the same parent: a hint, as it may be torn.
+    /// The leaf after it, if they have the same parent: a hint, as it may be torn.
     #[inline]
-    pub fn after(&self, tree: &Tree, key: &[u8]) -> Option<PageId> {
+    pub fn after(&self, tree: &Tree) -> Option<PageId> {
         let inner = Inner::new(&self.parent, tree.keyspace(), Some(1))?;
-        let next = inner.slots.get(inner.number_of(key)?)?;
-        Some(inner.page_at(Slot::of(next).cell()))
+        inner.slots.get(self.number).map(|next| inner.page_at(Slot::of(next).cell()))
     }
 
     /// Whether the leaf, which is latched now, is the right one. If so the nodes on the way are recorded as accessed:
@@ -55,7 +56,7 @@ impl Tree {
             return None;
         }
         charge(Cost::NodeSearch, 1);
-        let leaf = inner.child_for(key)?;
+        let leaf = inner.child(inner.number_of(key)?);
         parent.is_valid().then_some(leaf)
     }
 
@@ -75,13 +76,14 @@ impl Tree {
                 return None;
             }
             charge(Cost::NodeSearch, 1);
-            let child = inner.child_for(key)?;
+            let number = inner.number_of(key)?;
+            let child = inner.child(number);
             if !node.is_valid() {
                 return None;
             }
             let level = inner.level - 1;
             if level == 0 {
-                return Some(Found { leaf: child, parent: node, above });
+                return Some(Found { leaf: child, number, parent: node, above });
             }
             let next = self.core.pool.peek(child)?;
             // The child could have been divided, or freed, before it was looked at.
@@ -183,13 +185,10 @@ impl<'a, 't> Inner<'a, 't> {
         differs.map_or(key.len() < len, |i| key[i] < self.page.byte(at + i))
     }
 
-    /// The child that covers `key`, which the node covers: see [`Inner::number_of`].
+    /// The child of a number.
     #[inline]
-    fn child_for(&self, key: &[u8]) -> Option<PageId> {
-        Some(self.page_at(match self.number_of(key)? {
-            0 => LEFTMOST,
-            n => self.slot(n - 1).cell(),
-        }))
+    fn child(&self, number: usize) -> PageId {
+        self.page_at(if number == 0 { LEFTMOST } else { self.slot(number - 1).cell() })
     }
 
     /// The page that is named at byte `at`.

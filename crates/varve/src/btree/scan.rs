@@ -40,7 +40,7 @@ impl ReadAhead {
     const FIRST: u32 = 3;
 
     /// Whether the next leaf asks for none ahead: its parent need not be seen.
-    pub(super) fn is_content(&self) -> bool {
+    pub(super) fn has_enough(&self) -> bool {
         self.leaves + 1 < Self::FIRST || self.covered.saturating_sub(1) * 2 > self.window
     }
 
@@ -177,16 +177,16 @@ impl Tree {
         let end = {
             let page = self.leaf_at(target, Some(ahead))?;
             let node = self.node(page.id(), page.bytes(), Some(0))?;
-            if let Some(next) = ahead.following.take() {
+            let edge = match direction {
+                Direction::Forward => node.high().filter(|h| goes_on(h, to)),
+                Direction::Reverse => Some(node.low()).filter(|l| goes_below(l, from)),
+            };
+            if let (Some(_), Some(next)) = (edge, ahead.following.take()) {
                 self.expect_next(next);
             }
             let ended = slots(&node, from, to).and_then(|slots| f(&node, page.id(), slots));
             let broke = ended.map_err(|d| self.corrupt(page.id(), d))?.is_break();
-            let next = match direction {
-                _ if broke => None,
-                Direction::Forward => node.high().filter(|h| goes_on(h, to)).map(<[u8]>::to_vec),
-                Direction::Reverse => Some(node.low()).filter(|l| goes_below(l, from)).map(<[u8]>::to_vec),
-            };
+            let next = edge.filter(|_| !broke).map(<[u8]>::to_vec);
             match (&next, target) {
                 (Some(next), Target::Key(k)) if direction == Direction::Forward => self.advances(page.id(), k, next)?,
                 (Some(next), Target::Below(k)) => self.advances(page.id(), next, k)?,
