@@ -1,7 +1,9 @@
 //! Rows as `load` reads them, from JSON lines or CSV. By itself, so that it can be fuzzed.
 
 use memchr::{memchr, memchr_iter, memchr2};
-use serde_json::{Map, Value};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use serde_json::error::Category;
 use std::borrow::Cow;
 use std::io::{BufRead, Read};
 
@@ -198,39 +200,46 @@ impl Plain {
     }
 }
 
-fn json_row(line: &str) -> Result<Row<'static>, String> {
-    let value: Value = serde_json::from_str(line).map_err(|e| format!("not JSON: {e}"))?;
-    let Value::Object(object) = value else {
-        return Err("a JSON object with \"key\" and \"value\" is expected".into());
-    };
-    if fields(line) != object.len() {
-        return Err("a field is there twice: which one counts?".into());
-    }
-    let keyspace = match object.get("keyspace") {
-        None => None,
-        Some(Value::String(s)) => Some(s.clone().into()),
-        Some(_) => return Err("\"keyspace\" must be a string".into()),
-    };
-    Ok(Row { keyspace, key: take(&object, "key")?.into(), value: take(&object, "value")?.into() })
+/// What counts of a JSON row. (The parser refuses a field that is there twice.)
+#[derive(Deserialize)]
+struct JsonRow {
+    #[serde(default, deserialize_with = "given")]
+    keyspace: Option<Value>,
+    #[serde(default, deserialize_with = "given")]
+    key: Option<Value>,
+    #[serde(default, deserialize_with = "given")]
+    key_hex: Option<Value>,
+    #[serde(default, deserialize_with = "given")]
+    value: Option<Value>,
+    #[serde(default, deserialize_with = "given")]
+    value_hex: Option<Value>,
 }
 
-/// How many fields the text of an object has, those of the same name counted each.
-fn fields(object: &str) -> usize {
-    let (mut fields, mut depth, mut in_string, mut escaped) = (0, 0, false, false);
-    for byte in object.bytes() {
-        match byte {
-            _ if escaped => escaped = false,
-            b'\\' if in_string => escaped = true,
-            b'"' => in_string = !in_string,
-            _ if in_string => {}
-            b'{' | b'[' => depth += 1,
-            b'}' | b']' => depth -= 1,
-            b':' if depth == 1 => fields += 1,
-            _ => {}
-        }
-    }
-    fields
+/// A field that is there, `null` too.
+fn given<'de, D: Deserializer<'de>>(field: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(field).map(Some)
 }
+
+fn json_row(line: &str) -> Result<Row<'static>, String> {
+    let row: JsonRow = serde_json::from_str(line).map_err(|e| match e.classify() {
+        Category::Data if line.trim_start().starts_with('{') => format!("{e}: give each field once"),
+        Category::Data => OBJECT.into(),
+        _ => format!("not JSON: {e}"),
+    })?;
+    // (The parser would take the fields from an array, too.)
+    if !line.trim_start().starts_with('{') {
+        return Err(OBJECT.into());
+    }
+    let keyspace = match row.keyspace {
+        None => None,
+        Some(Value::String(s)) => Some(s.into()),
+        Some(_) => return Err("\"keyspace\" must be a string".into()),
+    };
+    let (key, value) = (bytes("key", row.key, row.key_hex)?, bytes("value", row.value, row.value_hex)?);
+    Ok(Row { keyspace, key: key.into(), value: value.into() })
+}
+
+const OBJECT: &str = "a JSON object with \"key\" and \"value\" is expected";
 
 /// Said of the row in which the quote is.
 const OPEN_QUOTE: &str = "a quote (\") that begins a column of this row is never closed: close it, or, if it belongs to the data, put the column in quotes and double it";
@@ -268,17 +277,16 @@ pub fn from_hex(text: &str) -> Option<Vec<u8>> {
     (0..text.len()).step_by(2).map(|i| u8::from_str_radix(&text[i..i + 2], 16).ok()).collect()
 }
 
-/// Takes bytes from a JSON object by the convention of `text::put`.
-pub fn take(object: &Map<String, Value>, name: &str) -> Result<Vec<u8>, String> {
-    let hex_name = format!("{name}_hex");
-    match (object.get(name), object.get(&hex_name)) {
-        (Some(Value::String(text)), None) => Ok(text.as_bytes().to_vec()),
-        (None, Some(Value::String(text))) => from_hex(text).ok_or_else(|| format!("{hex_name:?} is not hexadecimal")),
+/// The bytes that a JSON object has under a name, as text or as hexadecimal digits: the convention of `text::put`.
+pub fn bytes(name: &str, text: Option<Value>, hex: Option<Value>) -> Result<Vec<u8>, String> {
+    match (text, hex) {
+        (Some(Value::String(text)), None) => Ok(text.into_bytes()),
+        (None, Some(Value::String(hex))) => from_hex(&hex).ok_or_else(|| format!("\"{name}_hex\" is not hexadecimal")),
         (Some(Value::Number(n)), None) => Err(format!(
             "{name:?} is a number, whose digits may be written in other ways: give it as a string, \"{n}\""
         )),
-        (None, None) => Err(format!("no {name:?} (a string; or {hex_name:?} with hexadecimal digits)")),
-        _ => Err(format!("give {name:?} as a string, or {hex_name:?} as hexadecimal digits, not both")),
+        (None, None) => Err(format!("no {name:?} (a string; or \"{name}_hex\" with hexadecimal digits)")),
+        _ => Err(format!("give {name:?} as a string, or \"{name}_hex\" as hexadecimal digits, not both")),
     }
 }
 

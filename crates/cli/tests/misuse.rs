@@ -225,8 +225,10 @@ fn rows_that_could_be_meant_otherwise_are_refused() {
     for (row, why) in [
         ("{\"key\":1e2,\"value\":\"v\"}\n", "\"key\" is a number"),
         ("{\"key\":\"k\",\"value\":1.10}\n", "\"value\" is a number"),
-        ("{\"key\":\"k\",\"value\":\"v\",\"key\":\"l\"}\n", "a field is there twice"),
-        ("{\"keyspace\":\"s\",\"keyspace\":\"t\",\"key\":\"k\",\"value\":\"v\"}\n", "a field is there twice"),
+        ("{\"key\":\"k\",\"value\":\"v\",\"key\":\"l\"}\n", "duplicate field `key`"),
+        ("{\"keyspace\":\"s\",\"keyspace\":\"t\",\"key\":\"k\",\"value\":\"v\"}\n", "duplicate field `keyspace`"),
+        ("[null,\"k\",null,\"v\",null]\n", "a JSON object"),
+        ("{\"keyspace\":null,\"key\":\"k\",\"value\":\"v\"}\n", "\"keyspace\" must be a string"),
     ] {
         let said = fails(&["load", &db], row, 2);
         assert!(said.contains("line 1") && said.contains(why), "{said}");
