@@ -83,6 +83,7 @@ const UNSAFE: &[&str] = &[
     "crates/models/src/mem/mod.rs",
     "crates/models/src/model/mod.rs",
     "crates/models/src/model/ticket.rs",
+    "crates/rt/src/atomic.rs",
     "crates/rt/src/condvar.rs",
     "crates/rt/src/fork.rs",
     "crates/rt/src/local.rs",

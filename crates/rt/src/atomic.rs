@@ -5,6 +5,7 @@
 //! those need the OS-thread stress tests.
 
 use crate::world;
+use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 pub use std::sync::atomic::{Ordering, compiler_fence, fence};
 
 #[inline(always)]
@@ -56,6 +57,22 @@ macro_rules! integer {
         pub struct $name($std);
         common!($name, $std, $t);
         impl $name {
+            /// So many of them, all zero. The system gives zeroed memory as it is first touched: a long table of which
+            /// little is used costs little.
+            pub fn zeros(len: usize) -> Box<[Self]> {
+                let layout = Layout::array::<Self>(len).expect("the length fits the address space");
+                if layout.size() == 0 {
+                    return Box::new([]);
+                }
+                // SAFETY: the layout's size is not zero.
+                let start = unsafe { alloc_zeroed(layout) }.cast::<Self>();
+                if start.is_null() {
+                    handle_alloc_error(layout);
+                }
+                // SAFETY: allocated with the layout of such a slice; zeroed bytes are an atomic that holds zero.
+                unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(start, len)) }
+            }
+
             /// Adds (wrapping), returns the old value.
             #[inline]
             pub fn fetch_add(&self, v: $t, o: Ordering) -> $t {

@@ -182,7 +182,7 @@ pub(super) struct Frame {
     pub(super) state: AtomicU32,
     /// Id of the page held, or [`NO_PAGE`].
     pub(super) page: AtomicU64,
-    /// Next frame of the page table's chain.
+    /// The next link of the page table's chain: see [`super::table`].
     pub(super) next: AtomicU32,
     pub(super) pins: AtomicU32,
     data: *mut u8,
@@ -209,7 +209,7 @@ impl Frame {
             latch: Latch::new(),
             state: AtomicU32::new(0),
             page: AtomicU64::new(NO_PAGE),
-            next: AtomicU32::new(u32::MAX),
+            next: AtomicU32::new(0),
             pins: AtomicU32::new(0),
             data,
             kind: AtomicU8::new(0),

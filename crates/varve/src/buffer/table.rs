@@ -13,7 +13,8 @@ use super::policy::Slot;
 use varve_rt::atomic::{AtomicU32, Ordering::*};
 use varve_volume::PageId;
 
-const NIL: u32 = u32::MAX;
+/// No frame: zero, as fresh memory has it. A link to the frame of a slot is the slot and one.
+const NIL: u32 = 0;
 
 /// A lock-free lookup that strays from chain to chain while frames move gives up here.
 const MAX_STEPS: usize = 128;
@@ -32,9 +33,9 @@ pub(super) fn hash(id: PageId) -> u64 {
 
 impl PageTable {
     pub(super) fn new(frames: usize) -> PageTable {
-        assert!(frames < NIL as usize, "slots are numbered with 32 bits");
+        assert!(frames < u32::MAX as usize, "slots are numbered with 32 bits");
         let buckets = (frames * 2).next_power_of_two();
-        PageTable { heads: (0..buckets).map(|_| AtomicU32::new(NIL)).collect(), mask: buckets as u64 - 1 }
+        PageTable { heads: AtomicU32::zeros(buckets), mask: buckets as u64 - 1 }
     }
 
     #[inline]
@@ -51,8 +52,7 @@ impl PageTable {
     /// The frame that a lookup of `id` looks at first, which is most often its own; the frame itself is not touched.
     #[inline]
     pub(super) fn first(&self, id: PageId) -> Option<Slot> {
-        let slot = self.head(id).load(Acquire);
-        (slot != NIL).then_some(slot)
+        self.head(id).load(Acquire).checked_sub(1)
     }
 
     /// The frame that holds `id`. Under the instance's lock.
@@ -64,9 +64,11 @@ impl PageTable {
     fn walk(&self, frames: &[Frame], id: PageId, steps: usize) -> Option<Slot> {
         let mut at = self.head(id).load(Acquire);
         for _ in 0..steps {
-            let frame = frames.get(at as usize)?;
+            // No frame has the number that [`NIL`] becomes.
+            let slot = at.wrapping_sub(1);
+            let frame = frames.get(slot as usize)?;
             if frame.holds(id) {
-                return Some(at);
+                return Some(slot);
             }
             at = frame.next.load(Acquire);
         }
@@ -78,7 +80,7 @@ impl PageTable {
         debug_assert!(self.find(frames, id).is_none(), "page {id} is in the table already");
         let head = self.head(id);
         frames[slot as usize].next.store(head.load(Relaxed), Release);
-        head.store(slot, Release);
+        head.store(slot + 1, Release);
     }
 
     /// Unlinks the frame of `id`. Its own link stays, so that a lookup standing on it finds its way on. Under the
@@ -89,8 +91,8 @@ impl PageTable {
         loop {
             let at = link.load(Relaxed);
             assert_ne!(at, NIL, "page {id} is not in the table");
-            let next = &frames[at as usize].next;
-            if at == slot {
+            let next = &frames[at as usize - 1].next;
+            if at - 1 == slot {
                 link.store(next.load(Relaxed), Release);
                 return;
             }

@@ -10,6 +10,7 @@
 
 use super::ghosts::Ghosts;
 use super::list::Queue;
+use super::slots::Slots;
 use super::{Ask, Load, Replacement, Slot, Unlink};
 use varve_volume::{CostClass, PageId};
 
@@ -23,7 +24,7 @@ pub(super) struct Arc {
     t2: Queue,
     b1: Ghosts,
     b2: Ghosts,
-    pages: Vec<PageId>,
+    pages: Slots<PageId>,
 }
 
 impl Arc {
@@ -35,7 +36,7 @@ impl Arc {
             t2: Queue::new(slots),
             b1: Ghosts::default(),
             b2: Ghosts::default(),
-            pages: vec![PageId(0); slots],
+            pages: Slots::new(slots),
         }
     }
 
@@ -63,7 +64,7 @@ impl Arc {
 
 impl Replacement for Arc {
     fn load(&mut self, slot: Slot, page: PageId, _how: Load, _class: CostClass, _now: u64) {
-        self.pages[slot as usize] = page;
+        self.pages[slot] = page;
         self.adapt(page);
         if self.b1.remove(page).or_else(|| self.b2.remove(page)).is_some() {
             self.t2.push_front(slot);
@@ -85,7 +86,7 @@ impl Replacement for Arc {
     }
 
     fn unlink(&mut self, slot: Slot, how: Unlink) {
-        let page = self.pages[slot as usize];
+        let page = self.pages[slot];
         let (list, ghosts) =
             if self.t1.contains(slot) { (&mut self.t1, &mut self.b1) } else { (&mut self.t2, &mut self.b2) };
         list.remove(slot);

@@ -23,6 +23,7 @@
 //! page.
 
 use super::list::{Cursor, List, NIL};
+use super::slots::Slots;
 use super::{Ask, Load, Replacement, Slot, Unlink};
 use varve_volume::{CostClass, PageId, WriteWhy};
 
@@ -216,7 +217,7 @@ pub(super) struct Gd2l {
     inflation: f64,
     /// From the slowest on.
     pub(super) classes: Vec<Class>,
-    pages: Vec<Page>,
+    pages: Slots<Page>,
 }
 
 impl Gd2l {
@@ -225,12 +226,12 @@ impl Gd2l {
             options,
             inflation: 0.0,
             classes: options.cost.iter().map(|_| Class::new(slots)).collect(),
-            pages: vec![Page::default(); slots],
+            pages: Slots::new(slots),
         }
     }
 
     pub(super) fn class(&self, slot: Slot) -> usize {
-        self.pages[slot as usize].class.into()
+        self.pages[slot].class.into()
     }
 
     /// The class of pages whose reading costs this.
@@ -253,16 +254,16 @@ impl Gd2l {
     }
 
     pub(super) fn dirty(&self, slot: Slot) -> bool {
-        self.pages[slot as usize].dirty
+        self.pages[slot].dirty
     }
 
     pub(super) fn h(&self, slot: Slot) -> f64 {
-        self.pages[slot as usize].h
+        self.pages[slot].h
     }
 
     /// Whether a use leaves the page where it is.
     pub(super) fn stays(&self, slot: Slot) -> bool {
-        let (page, class) = (&self.pages[slot as usize], &self.classes[self.class(slot)]);
+        let (page, class) = (&self.pages[slot], &self.classes[self.class(slot)]);
         class.evicted < page.stays && !class.cold(slot)
     }
 
@@ -271,7 +272,7 @@ impl Gd2l {
         let list = &mut self.classes[class];
         list.push_front(slot);
         let ahead = (list.list.len() - list.behind) as u64;
-        let page = &mut self.pages[slot as usize];
+        let page = &mut self.pages[slot];
         page.h = self.inflation + self.options.cost[class];
         page.stays = ahead.checked_div(self.options.stay_part.into()).map_or(0, |part| list.evicted + part);
     }
@@ -297,7 +298,7 @@ impl Gd2l {
     /// The page gets this H, in a place that the next use shall change.
     fn put(&mut self, slot: Slot, h: f64) {
         assert!(!h.is_nan(), "H is a number");
-        let page = &mut self.pages[slot as usize];
+        let page = &mut self.pages[slot];
         (page.h, page.stays) = (h, 0);
     }
 
@@ -343,7 +344,7 @@ impl Gd2l {
 
 impl Replacement for Gd2l {
     fn load(&mut self, slot: Slot, _page: PageId, how: Load, class: CostClass, _now: u64) {
-        self.pages[slot as usize] = Page { class: self.class_of(class) as u8, ..Page::default() };
+        self.pages[slot] = Page { class: self.class_of(class) as u8, ..Page::default() };
         match how {
             Load::Demand => self.put_front(slot),
             Load::Prefetch => self.put_middle(slot),
@@ -360,11 +361,11 @@ impl Replacement for Gd2l {
     }
 
     fn dirtied(&mut self, slot: Slot, _now: u64) {
-        self.pages[slot as usize].dirty = true;
+        self.pages[slot].dirty = true;
     }
 
     fn cleaned(&mut self, slot: Slot, _why: WriteWhy, _now: u64) {
-        self.pages[slot as usize].dirty = false;
+        self.pages[slot].dirty = false;
     }
 
     fn class_changed(&mut self, slot: Slot, class: CostClass, wrote: Option<WriteWhy>, _now: u64) {
@@ -373,9 +374,9 @@ impl Replacement for Gd2l {
             return;
         }
         self.classes[before].remove(slot);
-        self.pages[slot as usize].class = after as u8;
+        self.pages[slot].class = after as u8;
         // A fast copy that goes while the page has changes, or by the write of them, was invalidated, not evicted.
-        let invalidated = self.pages[slot as usize].dirty || wrote.is_some();
+        let invalidated = self.pages[slot].dirty || wrote.is_some();
         match wrote {
             Some(WriteWhy::Replacement) if after > before => self.put_back(slot),
             _ if after < before && invalidated && !self.options.invalidated_at_midpoint => self.put_front(slot),

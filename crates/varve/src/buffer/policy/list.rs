@@ -31,8 +31,9 @@ impl List {
     pub fn new(slots: usize) -> List {
         assert!(slots < NIL as usize, "slots are numbered with 32 bits");
         List {
-            prev: vec![NIL; slots],
-            next: vec![NIL; slots],
+            // Zeros come untouched from the system; nobody looks at the links of who is no member.
+            prev: vec![0; slots],
+            next: vec![0; slots],
             member: vec![false; slots],
             front: NIL,
             back: NIL,
@@ -44,8 +45,8 @@ impl List {
     pub fn grow(&mut self, slots: usize) {
         assert!(slots < NIL as usize, "slots are numbered with 32 bits");
         if slots > self.member.len() {
-            self.prev.resize(slots, NIL);
-            self.next.resize(slots, NIL);
+            self.prev.resize(slots, 0);
+            self.next.resize(slots, 0);
             self.member.resize(slots, false);
         }
     }

@@ -7,6 +7,7 @@
 //! known of a page that left is kept as [`History`] says. The order is kept in a tree, so operations are O(log slots).
 
 use super::ghosts::Ghosts;
+use super::slots::Slots;
 use super::{Ask, Load, Replacement, Slot, Unlink};
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -74,7 +75,7 @@ pub(super) struct Lru2 {
     options: Lru2Options,
     limit: usize,
     time: u64,
-    pages: Vec<Page>,
+    pages: Slots<Page>,
     order: BTreeSet<Key>,
     ghosts: Ghosts,
     /// Where the last walk ended.
@@ -87,7 +88,7 @@ impl Lru2 {
             limit: options.history.limit(slots),
             options,
             time: 0,
-            pages: vec![Page::default(); slots],
+            pages: Slots::new(slots),
             order: BTreeSet::new(),
             ghosts: Ghosts::default(),
             cursor: None,
@@ -95,7 +96,7 @@ impl Lru2 {
     }
 
     fn key(&self, slot: Slot) -> Key {
-        let page = &self.pages[slot as usize];
+        let page = &self.pages[slot];
         (page.second, page.first, slot)
     }
 
@@ -109,7 +110,7 @@ impl Lru2 {
 
     /// Whether the page is within its correlated reference period at the next reference.
     fn correlated(&self, slot: Slot) -> bool {
-        self.time + 1 - self.pages[slot as usize].last <= self.options.correlated
+        self.time + 1 - self.pages[slot].last <= self.options.correlated
     }
 }
 
@@ -118,28 +119,28 @@ impl Replacement for Lru2 {
         self.time += 1;
         let second = self.ghosts.remove(page).unwrap_or(0);
         self.ghosts.trim(self.limit);
-        self.pages[slot as usize] = Page { id: page, present: true, second, first: self.time, last: self.time };
+        self.pages[slot] = Page { id: page, present: true, second, first: self.time, last: self.time };
         self.put(slot);
     }
 
     fn hit(&mut self, slot: Slot, _now: u64) {
         self.time += 1;
-        let page = self.pages[slot as usize];
+        let page = self.pages[slot];
         assert!(page.present && page.last < self.time, "a page that is used is there, and was used before");
         if self.time - page.last > self.options.correlated {
             let found = self.order.remove(&self.key(slot));
             assert!(found, "slot {slot} is in the order");
             // The paper's HIST(1) + (LAST - HIST(1)): the period of correlated references counts as no time.
-            self.pages[slot as usize] = Page { second: page.last, first: self.time, ..page };
+            self.pages[slot] = Page { second: page.last, first: self.time, ..page };
             self.put(slot);
         }
-        self.pages[slot as usize].last = self.time;
+        self.pages[slot].last = self.time;
     }
 
     fn unlink(&mut self, slot: Slot, how: Unlink) {
         let found = self.order.remove(&self.key(slot));
         assert!(found, "slot {slot} holds no page");
-        let page = &mut self.pages[slot as usize];
+        let page = &mut self.pages[slot];
         page.present = false;
         if how == Unlink::Evicted && self.limit > 0 {
             self.ghosts.push(page.id, page.first);
@@ -185,11 +186,11 @@ impl Replacement for Lru2 {
 
     fn check(&self) {
         self.ghosts.check();
-        assert_eq!(self.pages.iter().filter(|p| p.present).count(), self.order.len(), "pages in the order");
-        for (slot, page) in self.pages.iter().enumerate().filter(|(_, p)| p.present) {
+        assert_eq!(self.pages.written().filter(|(_, p)| p.present).count(), self.order.len(), "pages in the order");
+        for (slot, page) in self.pages.written().filter(|(_, p)| p.present) {
             assert!(self.order.contains(&self.key(slot as Slot)), "slot {slot} in the order");
             assert!(page.second < page.first && page.first <= page.last && page.last <= self.time, "times of {slot}");
         }
-        assert!(self.ghosts.len() <= self.limit.saturating_add(self.pages.len() - self.len()), "ghosts");
+        assert!(self.ghosts.len() <= self.limit.saturating_add(self.pages.slots() - self.len()), "ghosts");
     }
 }

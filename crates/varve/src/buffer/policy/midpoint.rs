@@ -14,6 +14,7 @@
 //! Invariants: the old pages are the cold end of the list; there are some from `old_min` pages on, and some young ones.
 
 use super::list::{Cursor, List, NIL};
+use super::slots::Slots;
 use super::{Ask, Load, Replacement, Slot, Unlink};
 use varve_volume::{CostClass, PageId};
 
@@ -63,7 +64,7 @@ struct Page {
 pub(super) struct Midpoint {
     options: MidpointOptions,
     list: List,
-    pages: Vec<Page>,
+    pages: Slots<Page>,
     /// The hottest old page; NIL while there is no old part.
     old: Slot,
     old_len: usize,
@@ -82,7 +83,7 @@ impl Midpoint {
         Midpoint {
             options: MidpointOptions { old_min, old_percent: options.old_percent.clamp(5.0, 95.0), ..options },
             list: List::new(slots),
-            pages: vec![Page::default(); slots],
+            pages: Slots::new(slots),
             old: NIL,
             old_len: 0,
             evictions: 0,
@@ -93,7 +94,7 @@ impl Midpoint {
     }
 
     fn page(&mut self, slot: Slot) -> &mut Page {
-        &mut self.pages[slot as usize]
+        &mut self.pages[slot]
     }
 
     fn put_front(&mut self, slot: Slot) {
@@ -187,7 +188,7 @@ impl Midpoint {
         if self.evictions == 0 {
             return false;
         }
-        let page = self.pages[slot as usize];
+        let page = self.pages[slot];
         if page.old {
             return page.first_access > 0 && now + 1 - page.first_access >= self.wait;
         }
@@ -238,7 +239,7 @@ impl Replacement for Midpoint {
     }
 
     fn cold(&self, slot: Slot) -> bool {
-        self.old == NIL || self.pages[slot as usize].old
+        self.old == NIL || self.pages[slot].old
     }
 
     fn cursor(&self) -> Option<Slot> {
@@ -265,10 +266,10 @@ impl Replacement for Midpoint {
 
     fn check(&self) {
         self.list.check();
-        let flags: Vec<bool> = self.list.iter().map(|slot| self.pages[slot as usize].old).collect();
+        let flags: Vec<bool> = self.list.iter().map(|slot| self.pages[slot].old).collect();
         assert!(flags.is_sorted(), "old pages are the cold end of the list");
         assert_eq!(flags.iter().filter(|old| **old).count(), self.old_len, "length of the old part");
-        let first_old = self.list.iter().find(|slot| self.pages[*slot as usize].old).unwrap_or(NIL);
+        let first_old = self.list.iter().find(|slot| self.pages[*slot].old).unwrap_or(NIL);
         assert_eq!(self.old, first_old, "midpoint");
         assert_eq!(self.old == NIL, self.list.len() < self.options.old_min, "existence of the old part");
         if self.old != NIL {

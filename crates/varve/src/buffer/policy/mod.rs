@@ -22,6 +22,7 @@ mod once;
 mod random;
 mod s3_fifo;
 mod sieve;
+mod slots;
 mod two_q;
 
 pub use gd2l::{ClassCosts, Gd2lOptions, MAX_CLASSES};

@@ -12,6 +12,7 @@
 
 use super::ghosts::Ghosts;
 use super::list::{List, NIL};
+use super::slots::Slots;
 use super::{Ask, Load, Replacement, Slot, Unlink};
 use varve_volume::{CostClass, PageId};
 
@@ -27,7 +28,7 @@ pub(super) struct S3Fifo {
     main: List,
     hits: Vec<u8>,
     ghosts: Ghosts,
-    pages: Vec<PageId>,
+    pages: Slots<PageId>,
     /// Whether a page was evicted yet.
     evicted: bool,
 }
@@ -40,13 +41,13 @@ impl S3Fifo {
             main: List::new(slots),
             hits: vec![0; slots],
             ghosts: Ghosts::default(),
-            pages: vec![PageId(0); slots],
+            pages: Slots::new(slots),
             evicted: false,
         }
     }
 
     fn ghost_limit(&self) -> usize {
-        self.pages.len() - self.share.min(self.pages.len())
+        self.pages.slots() - self.share.min(self.pages.slots())
     }
 
     fn walk_small(&mut self, left: &mut usize, take: &mut dyn FnMut(Slot) -> bool) -> Option<Slot> {
@@ -92,7 +93,7 @@ impl S3Fifo {
 
 impl Replacement for S3Fifo {
     fn load(&mut self, slot: Slot, page: PageId, _how: Load, _class: CostClass, _now: u64) {
-        self.pages[slot as usize] = page;
+        self.pages[slot] = page;
         self.hits[slot as usize] = 0;
         let known = self.ghosts.remove(page).is_some();
         self.ghosts.trim(self.ghost_limit());
@@ -114,7 +115,7 @@ impl Replacement for S3Fifo {
         }
         self.small.remove(slot);
         if how == Unlink::Evicted {
-            self.ghosts.push(self.pages[slot as usize], 0);
+            self.ghosts.push(self.pages[slot], 0);
         }
     }
 
@@ -146,7 +147,7 @@ impl Replacement for S3Fifo {
         self.small.check();
         self.main.check();
         self.ghosts.check();
-        assert!(self.ghosts.len() <= self.ghost_limit() + self.pages.len() - self.len(), "ghosts");
+        assert!(self.ghosts.len() <= self.ghost_limit() + self.pages.slots() - self.len(), "ghosts");
         assert!(self.hits.iter().all(|h| *h <= MOST), "hits");
     }
 }

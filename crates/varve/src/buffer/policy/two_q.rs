@@ -7,6 +7,7 @@
 
 use super::ghosts::Ghosts;
 use super::list::Queue;
+use super::slots::Slots;
 use super::{Ask, Load, Replacement, Slot, Unlink};
 use varve_volume::{CostClass, PageId};
 
@@ -16,7 +17,7 @@ pub(super) struct TwoQ {
     a1in: Queue,
     am: Queue,
     a1out: Ghosts,
-    pages: Vec<PageId>,
+    pages: Slots<PageId>,
 }
 
 impl TwoQ {
@@ -27,14 +28,14 @@ impl TwoQ {
             a1in: Queue::new(slots),
             am: Queue::new(slots),
             a1out: Ghosts::default(),
-            pages: vec![PageId(0); slots],
+            pages: Slots::new(slots),
         }
     }
 }
 
 impl Replacement for TwoQ {
     fn load(&mut self, slot: Slot, page: PageId, _how: Load, _class: CostClass, _now: u64) {
-        self.pages[slot as usize] = page;
+        self.pages[slot] = page;
         let known = self.a1out.remove(page).is_some();
         self.a1out.trim(self.kout);
         if known { self.am.push_front(slot) } else { self.a1in.push_front(slot) }
@@ -55,7 +56,7 @@ impl Replacement for TwoQ {
         }
         self.a1in.remove(slot);
         if how == Unlink::Evicted {
-            self.a1out.push(self.pages[slot as usize], 0);
+            self.a1out.push(self.pages[slot], 0);
         }
     }
 
@@ -86,6 +87,6 @@ impl Replacement for TwoQ {
         self.a1in.list().check();
         self.am.list().check();
         self.a1out.check();
-        assert!(self.a1out.len() <= self.kout + self.pages.len() - self.len(), "length of A1out");
+        assert!(self.a1out.len() <= self.kout + self.pages.slots() - self.len(), "length of A1out");
     }
 }
