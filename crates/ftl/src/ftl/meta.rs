@@ -18,6 +18,8 @@ use varve_device::flash::{FlashArray, FlashError, Geometry, Page};
 /// Bytes of a map page's header: magic, kind, generation, number of the last program, index, total.
 const HEADER: usize = 32;
 const MAGIC: u32 = 0x5641_524d;
+/// Below it are all numbers of programs and generations: what exceeds it would overflow further on.
+pub(super) const MOST: u64 = 1 << 62;
 const CHECKPOINT: u32 = 1;
 const TRIMS: u32 = 2;
 /// Bytes of a block's entry in a checkpoint: number of its first program, pages programmed.
@@ -103,6 +105,12 @@ impl Meta {
         assert_eq!(page.len(), HEADER);
         page
     }
+}
+
+/// The error of a map that says what cannot be: of another layout, or damaged past what the code of the cells mends.
+pub(super) fn impossible(block: u32) -> FlashError {
+    let accepted = "the one with which the array was written: what the map says there cannot be";
+    FlashError::config("layout", format!("block {block}"), accepted)
 }
 
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
@@ -229,8 +237,9 @@ impl<A: FlashArray> Ftl<A> {
     fn read_half(&mut self, at: u64, half: usize, reads: &mut u64) -> Result<(Option<Found>, u64), FlashError> {
         let blocks = self.meta.as_ref().map_or_else(Vec::new, |m| m.halves[half].clone());
         let mut page = vec![0; self.array.geometry().page_bytes as usize];
-        let (mut generation, mut seq, mut total) = (0, 0, None);
-        let mut parts: Vec<Option<Vec<u8>>> = Vec::new();
+        let (mut generation, mut seq, mut complete) = (0, 0, false);
+        let bytes = self.map.len() * 4 + self.blocks.len() * BLOCK_ENTRY;
+        let mut parts: Vec<Option<Vec<u8>>> = vec![None; bytes.div_ceil(page.len() - HEADER)];
         let mut trims = Vec::new();
         for slot in 0..self.slots {
             for block in &blocks {
@@ -247,30 +256,43 @@ impl<A: FlashArray> Ftl<A> {
                 if u32_at(&page, 0) != MAGIC {
                     continue;
                 }
-                generation = u64_at(&page, 8);
                 let (index, count) = (u32_at(&page, 24) as usize, u32_at(&page, 28) as usize);
-                if u32_at(&page, 4) == CHECKPOINT {
-                    total = Some(count);
-                    seq = u64_at(&page, 16);
-                    parts.resize(count, None);
-                    parts[index] = Some(page[HEADER..].to_vec());
-                } else {
-                    trims.extend((0..count).map(|i| {
-                        let e = HEADER + i * TRIM_ENTRY;
-                        Trim { lpn: u32_at(&page, e), count: u32_at(&page, e + 4), seq: u64_at(&page, e + 8) }
-                    }));
+                let numbers = [u64_at(&page, 8), u64_at(&page, 16)];
+                match u32_at(&page, 4) {
+                    _ if numbers.iter().any(|n| *n >= MOST) => return Err(impossible(*block)),
+                    CHECKPOINT if count == parts.len() && index < count => {
+                        (complete, seq) = (true, numbers[1]);
+                        parts[index] = Some(page[HEADER..].to_vec());
+                    }
+                    TRIMS if count <= (page.len() - HEADER) / TRIM_ENTRY => {
+                        let journal = page[HEADER..].chunks_exact(TRIM_ENTRY).take(count);
+                        let of_pages: Option<Vec<Trim>> = journal.map(|e| self.noted_trim(e)).collect();
+                        trims.extend(of_pages.ok_or_else(|| impossible(*block))?);
+                    }
+                    _ => return Err(impossible(*block)),
                 }
+                generation = numbers[0];
             }
         }
-        if total.is_none() || parts.iter().any(Option::is_none) {
+        if !complete || parts.iter().any(Option::is_none) {
             return Ok((None, generation));
         }
         let bytes: Vec<u8> = parts.into_iter().flatten().flatten().collect();
         let (map, rest) = bytes.split_at(self.map.len() * 4);
-        let map = map.chunks_exact(4).map(|c| u32_at(c, 0)).collect();
+        let map: Vec<u32> = map.chunks_exact(4).map(|c| u32_at(c, 0)).collect();
+        if map.iter().any(|ppn| *ppn != NONE && *ppn as usize >= self.owner.len()) {
+            return Err(impossible(blocks[0]));
+        }
         let entry = |c: &[u8]| (u64_at(c, 0), u32_at(c, 8));
         let blocks = rest.chunks_exact(BLOCK_ENTRY).take(self.blocks.len()).map(entry).collect();
         Ok((Some(Found { map, blocks, trims, seq, reads: 0 }), generation))
+    }
+
+    /// A trim of the journal, of pages that there are.
+    fn noted_trim(&self, e: &[u8]) -> Option<Trim> {
+        let trim = Trim { lpn: u32_at(e, 0), count: u32_at(e, 4), seq: u64_at(e, 8) };
+        let end = u64::from(trim.lpn) + u64::from(trim.count);
+        (end <= self.map.len() as u64 && trim.seq < MOST).then_some(trim)
     }
 
     /// For a fork that starts a new clock.

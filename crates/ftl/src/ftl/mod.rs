@@ -156,7 +156,10 @@ impl<A: FlashArray> Ftl<A> {
         ftl.faults = faults.clone();
         ftl.logical = f.logical_pages.expect("a drive that is there has a number of pages");
         let pools = ftl.pools.len() as u64;
-        assert!(ftl.logical.is_multiple_of(pools), "the pools have shares of one size");
+        if !ftl.logical.is_multiple_of(pools) || !(1..=ftl.owner.len() as u64).contains(&ftl.logical) {
+            let accepted = format!("what it was made with: a multiple of {pools}, up to {}", ftl.owner.len());
+            return Err(FlashError::config("ftl.logical_pages", ftl.logical, accepted));
+        }
         ftl.pools.iter_mut().for_each(|pool| pool.logical = ftl.logical / pools);
         ftl.map = vec![NONE; ftl.logical as usize];
         let found = match ftl.recover(at) {

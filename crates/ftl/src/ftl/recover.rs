@@ -1,7 +1,7 @@
 //! Finding the map again after a power cut: the newest complete checkpoint, the journal of trims, and the spare areas
 //! of the pages programmed since.
 
-use super::meta::Found;
+use super::meta::{self, Found};
 use super::victims::Victims;
 use super::{Block, Ftl, MAGIC, NONE, SPARE};
 use varve_device::Mistake;
@@ -33,7 +33,7 @@ impl<A: FlashArray> Ftl<A> {
         let found = self.read_map(at)?;
         let mut report = Recovery { reads: found.reads, ..Recovery::default() };
         self.rebuild_map(at, found, &mut report)?;
-        self.rebuild_blocks();
+        self.rebuild_blocks()?;
         report.mapped = self.map.iter().filter(|p| **p != NONE).count() as u64;
         self.rebuild_pools(at)?;
         self.checkpoint(at)?;
@@ -126,7 +126,7 @@ impl<A: FlashArray> Ftl<A> {
     fn parse_spare(&self, block: u32, spare: &[u8]) -> Result<(u32, u64), FlashError> {
         let word = |i: usize| u32::from_le_bytes(spare[i..i + 4].try_into().expect("four bytes"));
         let seq = u64::from_le_bytes(spare[8..].try_into().expect("eight bytes"));
-        if word(0) != MAGIC || u64::from(word(4)) >= self.logical {
+        if word(0) != MAGIC || u64::from(word(4)) >= self.logical || seq >= meta::MOST {
             let accepted = "the one with which the array was written: a block holds pages that are none of its";
             return Err(FlashError::config("layout", format!("block {block}"), accepted));
         }
@@ -142,7 +142,7 @@ impl<A: FlashArray> Ftl<A> {
         self.pages.as_ref().map_or(next, |p| p.partition_point(|page| *page < next) as u32)
     }
 
-    fn rebuild_blocks(&mut self) {
+    fn rebuild_blocks(&mut self) -> Result<(), FlashError> {
         self.owner.fill(NONE);
         for block in 0..self.blocks.len() as u32 {
             let opened = self.blocks[block as usize].opened;
@@ -152,14 +152,20 @@ impl<A: FlashArray> Ftl<A> {
         for (lpn, ppn) in self.map.iter().enumerate() {
             if *ppn != NONE {
                 let block = ppn / self.slots;
-                assert!(ppn % self.slots < self.blocks[block as usize].fill, "page {lpn} is on a programmed page");
-                self.owner[*ppn as usize] = lpn as u32;
+                let owner = &mut self.owner[*ppn as usize];
+                // A page is on a programmed one, which has no other owner and is none of the map's.
+                let owns = ppn % self.slots < self.blocks[block as usize].fill && *owner == NONE;
+                if !owns || self.meta.as_ref().is_some_and(|meta| meta.owns(block)) {
+                    return Err(meta::impossible(block));
+                }
+                *owner = lpn as u32;
                 self.blocks[block as usize].valid += 1;
             }
         }
         // How many appends a page holds is found when it is read.
         self.deltas.fill(super::appends::UNKNOWN);
         self.forget_hints();
+        Ok(())
     }
 
     fn rebuild_pools(&mut self, at: u64) -> Result<(), FlashError> {

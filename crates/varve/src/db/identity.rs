@@ -40,6 +40,12 @@ const GENERATION: usize = UUID + 16;
 const BEFORE: usize = GENERATION + 16;
 const CONFIRMED: usize = BEFORE + 16;
 const MAPS: usize = CONFIRMED + 8;
+const _: () = assert!(MAPS + 8 <= BLOCK, "an identity fits the smallest page");
+
+/// Below it are generations and positions in the log, as the log's superblock has them.
+const MOST: u64 = 1 << 62;
+/// Below it are numbers of pages of the space map: none counts pages past the last number of one.
+const MOST_MAPS: u64 = 1 << 40;
 
 /// What an identity page says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,11 +79,13 @@ impl Record {
         bytes
     }
 
-    /// What a whole page says; `None`: it is a page of another kind.
+    /// What a whole page says; `None`: it is a page of another kind, or says what no database comes to.
     fn decode(bytes: &[u8]) -> Option<Record> {
         let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
         let generation = |at: usize| Generation { number: long(at), tie: long(at + 8) };
-        (page::kind(bytes) == KIND_IDENTITY).then(|| Record {
+        let numbers = [long(GENERATION), long(BEFORE), page::lsn(bytes)];
+        let sane = numbers.iter().all(|n| *n < MOST) && long(MAPS) < MOST_MAPS;
+        (sane && page::kind(bytes) == KIND_IDENTITY).then(|| Record {
             uuid: bytes[UUID..UUID + 16].try_into().expect("16 bytes"),
             generation: generation(GENERATION),
             before: generation(BEFORE),
@@ -341,7 +349,8 @@ fn read(device: &dyn Device, page_size: usize, id: PageId) -> std::result::Resul
     let mut bytes = AlignedBuf::new(page_size);
     read_patiently(device, at, &mut bytes).map_err(|e| Found::Failed(e.into()))?;
     match page::verify(&bytes, id) {
-        Ok(()) => Record::decode(&bytes).ok_or_else(|| Found::Damaged("it is a page of another kind".into())),
+        Ok(()) => Record::decode(&bytes)
+            .ok_or_else(|| Found::Damaged("it is a page of another kind, or its numbers are impossible".into())),
         Err(PageDamage::NewerVersion { found }) => {
             let supported = page::VERSION.into();
             Err(Found::Failed(Error::Version { what: "page", found: found.into(), supported }))
@@ -506,4 +515,30 @@ pub(super) fn refuse_blank_map(store: &dyn PageStore) -> Result<()> {
 pub(super) fn blank_map() -> Error {
     let what = "the space map is blank, though the log is of a database in use: `data` was emptied or overwritten; put it back";
     Error::corrupt_page(PageId(0), Some(SPACE_KEYSPACE), what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_whole_page_with_numbers_that_no_database_comes_to_is_damage() {
+        let generation = Generation { number: 9, tie: 10 };
+        let before = Generation { number: 8, tie: u64::MAX };
+        let record = Record { uuid: [7; 16], generation, before, confirmed: true, durable: 4096, maps: 3 };
+        let read = |record: Record| Record::decode(&record.encode(PageId(2), 4096));
+        assert_eq!(read(record), Some(record));
+        let changes: [fn(&mut Record); 5] = [
+            |record| record.generation.number = u64::MAX,
+            |record| record.before.number = MOST,
+            |record| record.durable = u64::MAX,
+            |record| record.maps = u64::MAX,
+            |record| record.maps = MOST_MAPS,
+        ];
+        for (i, change) in changes.iter().enumerate() {
+            let mut record = record;
+            change(&mut record);
+            assert_eq!(read(record), None, "change {i}");
+        }
+    }
 }

@@ -6,16 +6,23 @@
 //! largest key, each after its length. (`SegmentMeta` says what they are.)
 //!
 //! Invariants: a row is read to its last byte, or is an error; what was read can be worked with: there is such a level,
-//! and there are numbers above that of the segment and of its pages.
+//! there are numbers above that of the segment and of its pages, no page is named twice, and sums of what segments
+//! count do not overflow.
 
 use super::varint::{push_varint, varint};
 use super::{LAST_LEVEL, Segment, SegmentMeta};
 use crate::error::{Error, Result};
-use varve_volume::{KeyspaceId, PageId};
+use varve_volume::{KeyspaceId, Lsn, PageId};
 
 const VERSION: u8 = 1;
 /// Bytes of a row's key.
 pub(super) const KEY: usize = 10;
+/// Below it are numbers of pages, and what a segment counts: no device has room for more.
+const MOST: u64 = 1 << 48;
+/// Most pages of a segment: its trailer counts them in 32 bits.
+const MOST_PAGES: u64 = u32::MAX as u64;
+/// Below it are commit numbers, which are positions in the log.
+const MOST_LSN: Lsn = 1 << 62;
 
 fn key(segment: u64, part: u16) -> Vec<u8> {
     let mut key = segment.to_be_bytes().to_vec();
@@ -65,21 +72,30 @@ pub(crate) fn decode(id: u64, bytes: &[u8]) -> Option<(u8, Segment)> {
     let commits = (first, last);
     let open_end = open_end == 1;
     let meta = SegmentMeta { pages, smallest, largest, open_end, entries, deletions, ranges, bytes: size, commits };
-    let plausible = sum == pages && first <= last && meta.smallest <= meta.largest;
+    let counts = (1..=MOST_PAGES).contains(&pages) && deletions <= entries && entries.max(ranges).max(size) < MOST;
+    let bounds = meta.smallest < meta.largest || meta.smallest == meta.largest && !open_end;
+    let plausible = sum == pages && counts && bounds && first <= last && last < MOST_LSN;
     (*at == bytes.len() && plausible).then_some((level, Segment { id, meta, runs }))
+}
+
+/// Whether runs have pages, which devices could have, and none in common.
+pub(super) fn are_disjoint(runs: &[(PageId, u64)]) -> bool {
+    let mut sorted: Vec<(u64, u64)> = runs.iter().map(|(first, pages)| (first.0, *pages)).collect();
+    sorted.sort_unstable();
+    sorted.iter().all(|(first, pages)| *first < MOST && (1..MOST - first).contains(pages))
+        && sorted.is_sorted_by(|(first, pages), (next, _)| first + pages <= *next)
 }
 
 /// What cannot be of a segment that was read, if anything.
 fn fault(level: u8, segment: &Segment) -> Option<String> {
-    let past = |(first, pages): &&(PageId, u64)| first.0.checked_add(*pages).is_none();
     if level > LAST_LEVEL {
         return Some(format!("segment {} is on level {level}, the last is {LAST_LEVEL}", segment.id));
     }
     if segment.id == u64::MAX {
         return Some(format!("segment {} has the last number there is", segment.id));
     }
-    let (first, pages) = segment.runs.iter().find(past)?;
-    Some(format!("segment {} has {pages} pages from page {} on, past the last number", segment.id, first.0))
+    let what = "has a run without pages, runs with pages in common, or pages past the last there can be";
+    (!are_disjoint(&segment.runs)).then(|| format!("segment {} {what}", segment.id))
 }
 
 /// The rows of a segment on a level; no value is longer than `most`.
@@ -161,9 +177,39 @@ mod tests {
         let good = segment(2, 5);
         assert_eq!(read(&good, LAST_LEVEL), Ok(vec![(LAST_LEVEL, segment(2, 5))]));
         let numbered = Segment { id: u64::MAX, ..segment(2, 5) };
-        let mut far = segment(2, 5);
-        far.runs[1].0 = PageId(u64::MAX - 2);
-        let wrong = [(&good, 7, "level 7"), (&good, 255, "level 255"), (&numbered, 6, "number"), (&far, 6, "3 pages")];
+        let with = |runs: &[(u64, u64)]| {
+            let runs: Vec<_> = runs.iter().map(|(first, pages)| (PageId(*first), *pages)).collect();
+            let pages = runs.iter().map(|(_, pages)| pages).sum();
+            Segment { id: 77, meta: SegmentMeta { pages, ..good.meta.clone() }, runs }
+        };
+        let (far, empty) = (with(&[(1, 3), (u64::MAX - 2, 2)]), with(&[(1, 3), (9, 0)]));
+        let (within, across) = (with(&[(1, 9), (4, 1)]), with(&[(20, 9), (7, 14)]));
+        assert!(read(&with(&[(20, 9), (7, 13), (4, 3)]), 6).is_ok(), "runs in any order may touch");
+        let (long, none) = (with(&[(1, 1 << 60)]), with(&[]));
+        let more = |change: fn(&mut SegmentMeta)| {
+            let mut other = segment(2, 5);
+            change(&mut other.meta);
+            other
+        };
+        let counts = [
+            more(|meta| meta.deletions = meta.entries + 1),
+            more(|meta| meta.entries = u64::MAX),
+            more(|meta| meta.bytes = u64::MAX),
+            more(|meta| meta.commits.1 = u64::MAX),
+            more(|meta| (meta.largest, meta.open_end) = (meta.smallest.clone(), true)),
+        ];
+        let wrong = [
+            (&good, 7, "level 7"),
+            (&good, 255, "level 255"),
+            (&numbered, 6, "number"),
+            (&far, 6, "past the last"),
+            (&empty, 6, "without pages"),
+            (&within, 6, "in common"),
+            (&across, 6, "in common"),
+            (&long, 6, "cannot be read"),
+            (&none, 6, "cannot be read"),
+        ];
+        let wrong = wrong.into_iter().chain(counts.iter().map(|segment| (segment, 6, "cannot be read")));
         for (segment, level, said) in wrong {
             let e = read(segment, level).unwrap_err();
             let named = ["page 9".into(), format!("segment {}", segment.id), said.into()];

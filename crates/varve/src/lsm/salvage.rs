@@ -133,9 +133,11 @@ impl Pages<'_> {
 
     /// The parts that are found by their headers, in their order.
     fn parts(&self) -> Result<Vec<(Part, Location)>> {
-        let (usable, all) = (self.usable as u64, self.count() * self.usable as u64);
-        let (mut found, mut at) = (Vec::new(), 0);
-        for n in 0..self.count() {
+        let usable = self.usable as u64;
+        // Places in a segment are numbers of 32 bits, whatever its list says of its pages.
+        let count = self.count().min(u64::from(u32::MAX) / usable);
+        let (mut found, mut at, all) = (Vec::new(), 0, count * usable);
+        for n in 0..count {
             let (begin, end) = (n * usable, (n + 1) * usable);
             if at >= end {
                 continue;
@@ -234,7 +236,8 @@ impl<'a> Run<'a> {
                 let taken = Taken { key: entry.key.to_vec(), commit, kind, value: entry.value.to_vec() };
                 self.place.next(&block).expect("it was validated when it was read");
                 self.read += 1;
-                if (self.commits.0..=self.commits.1).contains(&commit) {
+                // (No commit has the number 0.)
+                if commit > 0 && (self.commits.0..=self.commits.1).contains(&commit) {
                     return Ok(Some(taken));
                 }
                 continue;
@@ -429,4 +432,31 @@ fn ends(bytes: &[u8]) -> (Vec<u8>, Vec<u8>) {
         place.entry(&block).key.to_vec()
     };
     (key(Place::first), key(Place::last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lsm::SegmentMeta;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    /// A list may be whole and say what no device has room for.
+    #[test]
+    fn the_work_for_a_segment_has_a_bound_whatever_its_list_says() {
+        for (runs, most) in
+            [(vec![(PageId(5), 1 << 60)], 1 << 23), (vec![(PageId(1), 3), (PageId(9), 1 << 33)], 1 << 23)]
+        {
+            let pages = runs.iter().map(|(_, pages)| pages).sum();
+            let meta = SegmentMeta { pages, entries: 1, commits: (1, 2), ..SegmentMeta::default() };
+            let segments = vec![Segment { id: 1, meta, runs }];
+            let remains = Remains { keyspace: KeyspaceId(7), usable: 4000, segments, ..Remains::default() };
+            let (asked, mut notes) = (AtomicU64::new(0), Vec::new());
+            let page = |_: PageId| {
+                assert!(asked.fetch_add(1, Relaxed) < most, "pages are asked for without end");
+                Ok(None)
+            };
+            rows(remains, &page, &mut |what| notes.push(what), &mut |_, _| unreachable!("there is no row")).unwrap();
+            assert!(notes.iter().any(|what| what.contains("1 of 1 entries")), "{notes:?}");
+        }
+    }
 }

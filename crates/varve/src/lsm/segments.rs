@@ -9,7 +9,7 @@ use super::segment::{SegmentCursor, SegmentReader};
 use super::stats::Looked;
 use super::{Entries, Entry, EntryKind, Segment, Version, filter};
 use crate::btree::{ReadAhead, Tree};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::rows::{Direction, ValueRef};
 use crate::space::{Core, HeldPages};
 use std::ops::{Bound, ControlFlow};
@@ -106,6 +106,10 @@ impl Segments {
         let mut this = Segments::default();
         for (level, segment) in found {
             this.add(level, OpenSegment::new(core, keyspace, segment));
+        }
+        if let Some(level) = this.levels.iter().skip(1).position(|level| !is_disjoint(level)) {
+            let what = format!("list of segments: those of level {} have keys in common", level + 1);
+            return Err(Error::corrupt_page(tree.root(), Some(keyspace), what));
         }
         Ok(this)
     }

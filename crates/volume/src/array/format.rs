@@ -300,7 +300,7 @@ impl Super {
         let (shape, extents) = (&self.shape, u64::from(self.sizes.extents));
         let slots = shape.drives.iter().map(|drive| u64::from(drive.slots));
         super::check_layout(shape.extent, &shape.layout, shape.drives.len()).is_ok()
-            && shape.journal_blocks >= LEAST_JOURNAL
+            && (LEAST_JOURNAL..=MOST_JOURNAL).contains(&shape.journal_blocks)
             && shape.map_room() >= self.sizes.extents as usize
             && (shape.tables_end()..MOST).contains(&shape.data_at)
             // An extent has a slot of its own: memory is not asked for a table that no drive has room for.
@@ -322,6 +322,10 @@ const _: () = assert!(MOST as u128 + ((u32::MAX as u128) << 26) < u64::MAX as u1
 
 /// Fewest blocks of a journal: a change and its confirmation.
 const LEAST_JOURNAL: u32 = 2;
+/// Most blocks of a journal, which is read as a whole.
+const MOST_JOURNAL: u32 = 1 << 12;
+const _: () =
+    assert!(LEAST_JOURNAL <= super::records::JOURNAL_BLOCKS && super::records::JOURNAL_BLOCKS <= MOST_JOURNAL);
 
 impl Shape {
     /// Extents that a map has room for.

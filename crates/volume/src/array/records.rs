@@ -81,7 +81,9 @@ impl Records {
         let mut records = Records { shape, generation, at, failed: None };
         let entries = newest.entries.as_deref().expect("the newest has its table");
         let there = |drive: &usize| found[*drive].as_ref();
-        let behind = |drive: &usize| there(drive).is_some_and(|found| found.generation != newest.generation);
+        // Nor is there room for a confirmation in a journal that somebody else filled.
+        let full = |found: &Found| found.used >= newest.sup.shape.journal_blocks;
+        let behind = |drive: &usize| there(drive).is_some_and(|f| f.generation != newest.generation || full(f));
         let behind: Vec<usize> = (0..drives.len()).filter(behind).collect();
         records.write_maps(drives, &behind, newest.sizes, entries)?;
         let unconfirmed = |i: &usize| there(i).is_some_and(|found| behind.contains(i) || !found.confirmed);
@@ -325,7 +327,7 @@ impl Found {
         }
         let Some(entries) = &mut self.entries else { return };
         let (first, extents) = (change.first as usize, change.sizes.extents as usize);
-        if first > entries.len() {
+        if first > entries.len() || extents > self.sup.shape.map_room() {
             self.entries = None;
             return;
         }
@@ -343,6 +345,8 @@ impl Found {
         let Shape { extent, data_at, ref layout, ref drives, .. } = self.sup.shape;
         let (unit, len, entries) = (layout.unit(extent), self.sizes.len, self.entries.clone()?);
         let slots: Vec<u32> = drives.iter().map(|drive| drive.slots).collect();
-        Some(Map { extent, unit, data_at, len, entries }).filter(|map| map.fault(&slots).is_none())
+        let map = Map { extent, unit, data_at, len, entries };
+        let zeros = (map.len..=map.room()).contains(&self.sizes.zero_from);
+        (zeros && map.fault(&slots).is_none()).then_some(map)
     }
 }

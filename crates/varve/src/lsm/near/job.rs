@@ -137,10 +137,9 @@ fn read_bounds(from: &mut Reader<'_>) -> Option<Arc<Segment>> {
     Some(Arc::new(Segment { id: 0, meta, runs: Vec::new() }))
 }
 
-/// Pages that could lie on a device.
+/// Pages that could lie on a device, each named once.
 fn plausible_runs(runs: &[(PageId, u64)]) -> Option<()> {
-    const MOST: u64 = 1 << 48;
-    runs.iter().all(|(first, pages)| first.0 < MOST && (1..MOST).contains(pages)).then_some(())
+    list::are_disjoint(runs).then_some(())
 }
 
 fn write_options(to: &mut Writer, options: &SegmentOptions) {

@@ -1,6 +1,7 @@
 //! An array against a plain vector of bytes, its drives' faults, and its speed on modelled drives.
 
 mod change;
+mod damage;
 mod found;
 mod moving;
 mod speed;

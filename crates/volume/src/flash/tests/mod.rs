@@ -1,6 +1,7 @@
 //! Native flash over the modelled array: bytes, power cuts, full regions, regions side by side.
 
 mod appends;
+mod damage;
 
 use super::{FlashLayout, NativeFlash, RegionConfig};
 use crate::VolumeError;
