@@ -194,6 +194,8 @@ impl<A: FlashArray> Ftl<A> {
             page.extend(part);
             self.write_map_page(at, &page)?;
         }
+        let used = self.meta.as_ref().map_or(0, |m| m.used);
+        assert_eq!(used, total, "a checkpoint begins its half, and has as many pages as it says");
         Ok(())
     }
 
@@ -230,6 +232,7 @@ impl<A: FlashArray> Ftl<A> {
             }
         }
         best.reads = reads;
+        assert_eq!(best.map.len(), self.map.len(), "what is found is a map of this drive");
         Ok(best)
     }
 

@@ -60,6 +60,7 @@ impl<A: FlashArray> Ftl<A> {
                 }
             }
         }
+        debug_assert!(newest.iter().all(|seq| *seq <= self.seq), "no page has a number that is still to come");
         for trim in found.trims {
             self.seq = self.seq.max(trim.seq);
             let range = trim.lpn as usize..(trim.lpn + trim.count) as usize;
