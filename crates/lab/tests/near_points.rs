@@ -122,3 +122,26 @@ workload.dbbench.reads = 0.5
     assert!((mib("early") - (1000.0 * 40_016.0 + 3000.0 * 1016.0)).abs() < 1.0, "{}", mib("early"));
     assert!((mib("read") / mib("none") - 0.5).abs() < 0.05, "{}", mib("read"));
 }
+
+/// A side's bandwidth is that of its sub-tasks: flushes, which come first and cost as much for each byte, are none.
+#[test]
+fn a_flush_that_comes_between_is_no_time_of_a_merge() {
+    let all = figures(
+        "flushes",
+        r#"
+[[variant]]
+name = "flushes"
+host.costs.merge_byte = 2000
+engine.lsm.merge = "cokv"
+engine.lsm.blocks = "128K"
+workload.dbbench.batch = 10
+workload.dbbench.operations = 20000
+workload.dbbench.num = 20000
+"#,
+    );
+    let of = &all["flushes"];
+    assert!(of["merge.host_tasks"] > 3.0, "{of:?}");
+    // A byte that is merged takes 2 us and is read and written.
+    let bandwidth = of["merge.host_mb_per_s"];
+    assert!((0.9..=1.05).contains(&bandwidth), "{bandwidth}");
+}

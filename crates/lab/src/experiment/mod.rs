@@ -141,6 +141,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("copro", include_str!("../../../../experiments/copro.toml")),
     ("copro-ycsb", include_str!("../../../../experiments/copro-ycsb.toml")),
     ("copro-size", include_str!("../../../../experiments/copro-size.toml")),
+    ("copro-links", include_str!("../../../../experiments/copro-links.toml")),
     ("copro-plus", include_str!("../../../../experiments/copro-plus.toml")),
     ("fidelity", include_str!("../../../../experiments/fidelity.toml")),
     ("rodi", include_str!("../../../../experiments/rodi.toml")),

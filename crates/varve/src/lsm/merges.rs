@@ -18,6 +18,7 @@ use super::services::due_bytes;
 use super::{PageSink, Segment, SegmentMeta};
 use crate::error::{Error, Result};
 use std::sync::Arc;
+use std::time::Duration;
 use varve_rt::atomic::Ordering;
 
 /// Bytes of each queue of a pipelined merge, and at most of a write.
@@ -176,12 +177,14 @@ pub(super) struct Output<'a> {
     pub done: Vec<(u8, Segment)>,
     /// The thread is to end.
     pub ended: bool,
+    /// Time of flushes, which are more urgent.
+    pub flushes: Duration,
 }
 
 impl<'a> Output<'a> {
     /// Segments go to this level.
     pub fn new(shared: &'a Shared, level: u8, sink: Sink) -> Output<'a> {
-        Output { shared, level, sink, done: Vec::new(), ended: false }
+        Output { shared, level, sink, done: Vec::new(), ended: false, flushes: Duration::ZERO }
     }
 }
 
@@ -210,7 +213,10 @@ impl Outputs for Output<'_> {
     }
 
     fn pause(&mut self) -> Result<()> {
-        self.ended = !self.shared.services.between_batches()?;
+        match self.shared.services.between_batches()? {
+            Some(took) => self.flushes += took,
+            None => self.ended = true,
+        }
         if self.ended { Err(Error::Closed) } else { Ok(()) }
     }
 }

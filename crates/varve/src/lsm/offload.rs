@@ -106,7 +106,9 @@ impl Lsm {
             done => done?,
         };
         out.wait()?;
-        host.note_host(&tally, mode, now().duration_since(begun));
+        let took = now().duration_since(begun);
+        assert!(out.flushes <= took, "flushes came in between");
+        host.note_host(&tally, mode, took - out.flushes);
         Ok(Some(Made { segments: out.done, pages: vec![out.sink.into_pages()] }))
     }
 
@@ -172,7 +174,7 @@ impl Lsm {
                 break ended;
             }
             match shared.services.between_batches() {
-                Ok(true) => {}
+                Ok(Some(_)) => {}
                 stopped => {
                     host.give_up(offer);
                     return stopped.map(|_| Collected::Stop);

@@ -26,7 +26,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use varve_device::{Health, PoisonListener};
 use varve_rt::atomic::{AtomicBool, Ordering};
-use varve_rt::{Condvar, Event, JoinHandle, Mutex};
+use varve_rt::{Condvar, Event, JoinHandle, Mutex, now};
 use varve_volume::{KeyspaceId, Lsn};
 
 /// Time after a job that failed until it is tried again: a full disk may have room by then.
@@ -442,14 +442,17 @@ impl Services {
         }
     }
 
-    /// Called between the batches of a merge: flushes what is due. False when the merge is to be given up.
-    pub(super) fn between_batches(&self) -> Result<bool> {
+    /// Called between the batches of a merge: flushes what is due, and says how long that took. None when the merge is
+    /// to be given up.
+    pub(super) fn between_batches(&self) -> Result<Option<Duration>> {
         if self.stopping() {
-            return Ok(false);
+            return Ok(None);
         }
         // Else a simulation would not come to anything else for as long as a merge takes.
         varve_rt::yield_now();
-        self.flush_due().map(|_| true)
+        let begun = now();
+        self.flush_due()?;
+        Ok(Some(now().duration_since(begun)))
     }
 
     /// Tells those who wait for memory how a flush ended.

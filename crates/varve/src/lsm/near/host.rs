@@ -71,7 +71,7 @@ pub struct SideStats {
     pub pairs: u64,
     /// Those of them with large values, as the side's decision takes it.
     pub large: u64,
-    /// Time spent in them.
+    /// Time spent in them, without flushes that came between.
     pub time: Duration,
 }
 
@@ -388,7 +388,7 @@ impl Host {
         self.analyser.lock().note(pairs, large);
     }
 
-    /// The host has done a sub-task.
+    /// The host has done a sub-task, which took so long without what was more urgent.
     pub(crate) fn note_host(&self, tally: &Tally, mode: Mode, time: Duration) {
         assert!(tally.large <= tally.pairs, "large pairs are pairs");
         let mut state = self.state.lock();
