@@ -20,6 +20,8 @@ pub enum Failure {
     NoKey,
     /// There is no database there; says so, and what to do.
     NoPlace(String),
+    /// Another process is at it; says at what.
+    Busy(String),
     /// Reading or writing a stream failed.
     Stream(std::io::Error),
     /// Anything else, said in full.
@@ -67,7 +69,7 @@ impl Failure {
             Failure::Engine(E::Corrupt(_) | E::Mismatch(_)) | Failure::Found(_) => 3,
             Failure::Engine(E::NoSuchKeyspace(_) | E::NoDatabase(_) | E::Unfinished(_)) => 4,
             Failure::NoKey | Failure::NoPlace(_) => 4,
-            Failure::Engine(E::InUse(_) | E::LockTimeout { .. }) => 5,
+            Failure::Engine(E::InUse(_) | E::LockTimeout { .. }) | Failure::Busy(_) => 5,
             Failure::Engine(E::AlreadyExists(_)) => 6,
             Failure::Engine(E::Permission(_) | E::ReadOnly(_) | E::KeyspaceReadOnly(_)) => 7,
             Failure::Usage(_) | Failure::Engine(E::KeySize { .. } | E::ValueSize { .. }) => 2,
@@ -103,7 +105,9 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Failure::Engine(e) => e.fmt(f),
-            Failure::Usage(s) | Failure::Found(s) | Failure::NoPlace(s) | Failure::Failed(s) => f.write_str(s),
+            Failure::Usage(s) | Failure::Found(s) | Failure::NoPlace(s) | Failure::Busy(s) | Failure::Failed(s) => {
+                f.write_str(s)
+            }
             Failure::NoKey => f.write_str("no such key"),
             Failure::Stream(e) => e.fmt(f),
         }

@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::path::Path;
 use support::{Scratch, bytes, fails, ok, varve};
 
 fn rows(n: u32) -> Vec<u8> {
@@ -94,4 +95,36 @@ fn salvage_of_data_that_was_cut_short_says_what_is_lost() {
     assert!(!said.contains("could not be read"), "{said}");
     let said = fails(&["restore", &place.at("q"), &place.at("nofile")], "", 4);
     assert!(said.contains("nofile") && said.contains("varve backup"), "{said}");
+}
+
+/// Two commands that write a backup of the same name: one does, the other is refused, whichever databases they are of.
+#[test]
+fn a_backup_that_is_being_written_is_not_written_by_another_command() {
+    let place = Scratch::new("two-writers");
+    let (dir, file) = (place.at("db"), place.at("backup"));
+    ok(&["load", &dir, "--create", "--format", "csv"], "a,1\n");
+    let partial = place.file("backup.partial", "what a killed command left, longer than the whole backup ".repeat(100));
+    let writer = std::fs::File::open(&partial).expect("it is there");
+    writer.lock().expect("as another process has it");
+    let said = fails(&["backup", &dir, &file], "", 5);
+    assert!(said.contains("another process is writing") && !Path::new(&file).exists(), "{said}");
+    assert!(std::fs::metadata(&partial).expect("it is there").len() > 5000, "nobody touched it");
+    drop(writer);
+    ok(&["backup", &dir, &file], "");
+    ok(&["restore", &place.at("again"), &file], "");
+    assert_eq!(ok(&["get", &place.at("again"), "default", "a"], "").trim(), "1");
+}
+
+/// Rows that cannot be written are a failure that names the file, and leave nothing.
+#[test]
+fn a_salvage_whose_file_cannot_be_written_leaves_none() {
+    let place = Scratch::new("unwritten");
+    let (dir, file) = (place.at("db"), place.at("out"));
+    ok(&["load", &dir, "--create"], rows(60_000));
+    // A limit on the size of files stands for a full disk.
+    let run = format!("trap '' XFSZ; ulimit -f 1000; exec {} salvage {dir} --out {file}", env!("CARGO_BIN_EXE_varve"));
+    let out = std::process::Command::new("sh").args(["-c", &run]).output().expect("a shell");
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.code() == Some(1) && said.contains(&file), "{said}");
+    assert!(!Path::new(&format!("{file}.partial")).exists() && !Path::new(&file).exists(), "nothing is left");
 }

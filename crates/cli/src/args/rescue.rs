@@ -28,8 +28,8 @@ pub struct Restore {
     /// A whole backup, then the incremental ones that go on from it, in order; `-` for standard input.
     #[arg(required = true, value_name = "BACKUP")]
     pub files: Vec<PathBuf>,
-    /// MiB of log preallocated.
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    /// MiB of log preallocated. The log grows as it is needed, and shrinks to this again.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub log_mb: u64,
     /// Directory for the log, to put it on a device of its own.
     #[arg(long, value_name = "DIR")]
