@@ -128,3 +128,29 @@ fn wrong_arguments_are_told_what_is_right() {
     refused(&["bench", "iomix", "--profile", "disk-15k", "--page-size", "12k"], &["4096, 8192"]);
     assert!(ok(&["probe", "--list"]).contains("openssd-jasmine"));
 }
+
+/// The scratch file of a probe that is killed goes with it.
+#[test]
+fn a_killed_probe_leaves_no_file() {
+    let dir = Scratch::new("killed");
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_varve"))
+        .args(["probe", &dir.at("")])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .expect("the command starts");
+    let place = dir.path().to_owned();
+    let open = |pid: u32| {
+        let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        files.filter_map(|file| std::fs::read_link(file.path()).ok()).any(|file| file.starts_with(&place))
+    };
+    while !open(child.id()) {
+        assert!(child.try_wait().expect("a child").is_none(), "it works for a while");
+        varve_rt::sleep(std::time::Duration::from_millis(5));
+    }
+    // It has a name for a moment.
+    varve_rt::sleep(std::time::Duration::from_millis(200));
+    child.kill().expect("it runs");
+    child.wait().expect("it ends");
+    assert_eq!(std::fs::read_dir(dir.path()).expect("it is there").count(), 0, "no scratch file is left");
+}

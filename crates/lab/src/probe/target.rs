@@ -36,6 +36,8 @@ fn scratch(dir: &Path, len: u64) -> Result<(Scratch, Arc<dyn Device>)> {
     let scratch = Scratch(dir.join(format!("varve-probe-{}.tmp", std::process::id())));
     let how = varve_device::Options { create: true, direct: true, ..varve_device::Options::default() };
     let device: Arc<dyn Device> = FileDevice::open(&scratch.0, how).map_err(Error::store)?;
+    // Nobody else needs its name: so it is gone with the process, however that ends.
+    let _ = std::fs::remove_file(&scratch.0);
     device.set_len(len.next_multiple_of(4096)).map_err(Error::store)?;
     iomix::lay(&*device, len, |_| {})?;
     Ok((scratch, device))
