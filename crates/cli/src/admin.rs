@@ -125,8 +125,10 @@ pub fn info(out: Out, place: &args::Place) -> Result<(), Failure> {
             say!("  {} has {} levels, {}: `varve keyspace info`", of.name, of.levels.len(), bytes(stored))?;
         }
     }
+    // Only the catalog was read: what else is gone shows by the length.
+    let whole = db.check_length();
     db.close()?;
-    Ok(())
+    Ok(whole?)
 }
 
 /// Damage because of which there is no check: who reads it has run the check.

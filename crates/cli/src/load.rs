@@ -7,7 +7,7 @@
 use crate::args::{self, LoadFormat};
 use crate::closing::Closing;
 use crate::open;
-use crate::output::{Failure, Out, say};
+use crate::output::{Failure, Out, complain, say};
 use crate::rows::{self, Bad, Row};
 use std::collections::BTreeMap;
 use std::io::BufReader;
@@ -85,21 +85,40 @@ pub fn run(out: Out, a: &args::Load) -> Result<(), Failure> {
     progress.finish_and_clear();
     let closed = db.close();
     result.and(finished).map_err(|failure| match failure {
-        Failure::Usage(what) => {
-            Failure::Usage(format!("{what}; the {rows} rows before it are loaded; `--skip {input}` goes on after them"))
-        }
+        Failure::Usage(what) => Failure::Usage(format!("{what}; {}", kept(rows, input, "before it "))),
         other => {
-            out.note(format!("{rows} rows are loaded; when the cause is gone, `--skip {input}` goes on after them"));
+            // With JSON the failure is the only line; without, this is for whoever wants no progress bars, too.
+            let told = format!("{}, when the cause is gone", kept(rows, input, ""));
+            if out.json {
+                out.note(told)
+            } else {
+                complain(told)
+            }
             other
         }
     })?;
-    closed?;
+    closed.inspect_err(|_| {
+        if !out.json {
+            complain(format_args!("all {rows} rows are loaded, but the database was not closed properly"));
+        }
+    })?;
     if out.json {
         say!("{}", serde_json::json!({ "rows": rows }))?;
     } else {
         out.note(format!("{rows} rows loaded"));
     }
     Ok(())
+}
+
+/// What a load that failed has done, and how to go on.
+fn kept(rows: u64, input: u64, which: &str) -> String {
+    match (rows, input) {
+        (0, 0) => "nothing is loaded: give all of it again".into(),
+        (_, 0) => format!("{rows} rows are loaded, the first {which}is not: give all of it again"),
+        (0, _) => format!("nothing is loaded; `--skip {input}` goes on there"),
+        (1, _) => format!("the 1 row {which}is loaded; `--skip {input}` goes on after it"),
+        _ => format!("the {rows} rows {which}are loaded; `--skip {input}` goes on after them"),
+    }
 }
 
 /// What became of a load.

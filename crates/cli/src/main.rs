@@ -58,7 +58,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(e) if e.use_stderr() && std::env::args().any(|arg| arg == "--json") => {
+        Err(e) if e.use_stderr() && std::env::args_os().any(|arg| arg == "--json") => {
             let failure = output::Failure::Usage(e.to_string().trim_start_matches("error: ").trim_end().into());
             output::complain(failure.as_json());
             return ExitCode::from(failure.exit_code());

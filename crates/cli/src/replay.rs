@@ -94,7 +94,7 @@ fn page(a: &Replay, refs: &References, format: &str, points: &[Point]) -> String
         refs.pages(),
         refs.records
     )];
-    let command: Vec<String> = std::env::args().skip(1).collect();
+    let command: Vec<String> = std::env::args_os().skip(1).map(|arg| arg.to_string_lossy().into_owned()).collect();
     replay::to_html(
         &format!("Miss ratio by cache size: {name}"),
         &notes,

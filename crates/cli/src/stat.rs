@@ -28,7 +28,10 @@ pub fn run(out: Out, a: &Stat) -> Result<(), Failure> {
         None => once(out, &source, a.prometheus),
     };
     match source {
-        Source::Own(db) => result.and(db.close().map_err(Failure::from)),
+        Source::Own(db) => {
+            let whole = db.check_length();
+            result.and(db.close().map_err(Failure::from)).and(whole.map_err(Failure::from))
+        }
         Source::Remote(_) => result,
     }
 }

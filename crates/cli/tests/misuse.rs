@@ -3,7 +3,11 @@
 
 mod support;
 
-use std::fs::OpenOptions;
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use support::{Scratch, fails, ok};
@@ -173,9 +177,9 @@ fn a_row_that_is_refused_is_named_and_those_before_it_are_loaded() {
     }
     let db = place.at("bytes");
     let told = fails(&["load", &db, "--create"], [row("a").as_bytes(), b"\xff\xfe\n"].concat(), 2);
-    assert!(told.contains("line 2: not UTF-8") && told.contains("the 1 rows before it are loaded"), "{told}");
+    assert!(told.contains("line 2: not UTF-8") && told.contains("the 1 row before it is loaded"), "{told}");
     let told = fails(&["load", &db, "--create", "--keyspace", ""], row("a"), 2);
-    assert!(told.contains("keyspace name") && told.contains("the 0 rows"), "{told}");
+    assert!(told.contains("keyspace name") && told.contains("nothing is loaded: give all"), "{told}");
 }
 
 /// One exit status for each kind of failure, and the same as JSON.
@@ -361,4 +365,88 @@ fn a_limit_of_memory_is_said() {
         }
     }
     assert!(refused > 0 && done > 0, "{refused} refused, {done} done");
+}
+
+/// Arguments need not be UTF-8: what takes paths only takes them, and the rest says that it does not.
+#[test]
+fn arguments_that_are_not_utf8_are_no_panic() {
+    let place = Scratch::new("bytes");
+    let run = |args: &[&OsStr]| {
+        let out = Command::new(env!("CARGO_BIN_EXE_varve")).args(args).current_dir(place.path()).output();
+        let out = out.expect("it runs");
+        (out.status.code(), String::from_utf8_lossy(&out.stderr).into_owned())
+    };
+    let (dir, drive) = (OsStr::from_bytes(b"x\xff\xfe"), OsStr::from_bytes(b"d\xff:100M"));
+    let words = |words: &[&'static str]| words.iter().map(|word| OsStr::new(*word)).collect::<Vec<_>>();
+    for option in ["--drive", "--fast"] {
+        let (code, said) = run(&[&words(&["create", option])[..], &[drive, dir]].concat());
+        assert!(code == Some(2) && said.contains("UTF-8") && !said.contains("panic"), "{option}: {code:?} {said}");
+    }
+    assert_eq!(run(&[OsStr::new("create"), dir]).0, Some(0));
+    let (code, said) = run(&[OsStr::new("backup"), dir, OsStr::from_bytes(b"b\xff")]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(place.path().join(OsStr::from_bytes(b"b\xff")).exists(), "the backup has the name that was asked for");
+}
+
+/// Who looks at a database whose data was cut is told so, though the catalog is whole.
+#[test]
+fn info_and_stat_say_that_the_data_was_cut() {
+    let place = Scratch::new("cut");
+    let dir = place.at("db");
+    let rows: String = (0..20_000).map(|n| format!("{n:06},{n:030}\n")).collect();
+    ok(&["load", &dir, "--create", "--format", "csv"], rows);
+    ok(&["info", &dir], "");
+    let data = OpenOptions::new().write(true).open(Path::new(&dir).join("data")).expect("writable");
+    data.set_len(400_000).expect("shorter");
+    for command in ["info", "stat"] {
+        let out = support::varve(&[command, &dir], "");
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(3), "{command}: {said}");
+        assert!(said.contains("`data` was cut") && !out.stdout.is_empty(), "{command}: {said}");
+        assert!(fails(&[command, &dir, "--json"], "", 3).contains("\"kind\":\"damage\""));
+    }
+}
+
+/// What a load that fails says of how to go on is no less with `--quiet`, and nothing is skipped if nothing is in.
+#[test]
+fn a_load_that_fails_says_how_to_go_on() {
+    let place = Scratch::new("on");
+    let dir = place.at("db");
+    let load = |input: &str| fails(&["load", &dir, "--create", "--format", "csv", "--quiet"], input, 2);
+    let said = load("a\n");
+    assert!(said.contains("nothing is loaded: give all of it again") && !said.contains("--skip"), "{said}");
+    let said = load("a,1\nb\n");
+    assert!(said.contains("the 1 row before it is loaded; `--skip 1` goes on after it"), "{said}");
+    let folder = File::open(place.path()).expect("a directory");
+    let out = Command::new(env!("CARGO_BIN_EXE_varve"))
+        .args(["load", &dir, "--quiet", "--format", "csv"])
+        .stdin(folder)
+        .output()
+        .expect("it runs");
+    assert!(String::from_utf8_lossy(&out.stderr).contains("give a file with rows; nothing is loaded"), "{out:?}");
+}
+
+/// A directory that cannot be made: the status tells why, and the message what stands in the way.
+#[test]
+fn a_directory_that_cannot_be_made_is_told_by_its_reason() {
+    let place = Scratch::new("unmade");
+    std::os::unix::fs::symlink("nowhere", place.path().join("link")).expect("a link");
+    place.file("file", "");
+    for name in ["link", "file"] {
+        let said = fails(&["create", &place.at(name)], "", 1);
+        assert!(said.contains("a file, or a link to nothing, has this name"), "{said}");
+    }
+    let sealed = place.path().join("sealed");
+    std::fs::create_dir(&sealed).expect("a directory");
+    std::fs::set_permissions(&sealed, std::fs::Permissions::from_mode(0o555)).expect("its owner may");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
+    command.args(["create", &place.at("sealed/db")]);
+    if File::create(sealed.join("all is allowed")).is_ok() {
+        command.uid(65534).gid(65534);
+    }
+    // (Where the user of that number may not start the command there is nothing to see.)
+    let Ok(out) = command.output() else { return };
+    let said = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(7), "{said}");
+    assert!(said.contains("no permission") && said.contains("owner and mode"), "{said}");
 }

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::index::{NearHost, NearOptions};
 use crate::wal::{self, DbHeader, Log};
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -326,7 +326,7 @@ fn expect(dir: &Path) -> Result<()> {
     let missing = |part: &str| std::fs::metadata(dir.join(part)).is_err();
     // What may not be looked at is not missing.
     if let Err(e) = std::fs::metadata(dir.join(LOG))
-        && e.kind() == std::io::ErrorKind::PermissionDenied
+        && e.kind() == ErrorKind::PermissionDenied
     {
         return Err(Error::Permission(format!("{} cannot be read: {}", dir.display(), e.kind())));
     }
@@ -411,7 +411,13 @@ fn part_name(dir: &Path, part: &str) -> PathBuf {
 }
 
 fn make_dir(dir: &Path) -> Result<()> {
-    std::fs::create_dir_all(dir).map_err(|e| path_error("create", dir, &e))?;
+    std::fs::create_dir_all(dir).map_err(|e| match e.kind() {
+        ErrorKind::AlreadyExists => Error::Invalid(format!(
+            "cannot create {0}: a file, or a link to nothing, has this name; remove it, or choose another directory",
+            dir.display()
+        )),
+        _ => path_error("create", dir, &e),
+    })?;
     sync_parent(dir)
 }
 
@@ -438,5 +444,10 @@ fn lock(dir: &Path, read_only: bool) -> Result<DirLock> {
 }
 
 pub(super) fn path_error(what: &str, path: &Path, e: &std::io::Error) -> Error {
-    Error::Invalid(format!("cannot {what} {}: {e}", path.display()))
+    let told = format!("cannot {what} {}: {e}", path.display());
+    match e.kind() {
+        ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => Error::Permission(told),
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Error::NoSpace(path.display().to_string()),
+        _ => Error::Invalid(told),
+    }
 }

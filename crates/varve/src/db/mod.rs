@@ -435,6 +435,16 @@ impl Db {
         self.inner.core.log.durable_lsn()
     }
 
+    /// Whether all of the data that is in use is there. A database whose `data` was cut can still be opened to be read
+    /// only; [`Db::check`] names what is gone.
+    ///
+    /// # Errors
+    /// `Mismatch` if the data ends before a page that is in use.
+    pub fn check_length(&self) -> Result<()> {
+        self.inner.txns.live()?;
+        self.inner.core.space.refuse_cut()
+    }
+
     /// Flushes the memtables of LSM keyspaces and returns when none of their levels is over its limit, if nobody writes
     /// meanwhile.
     ///
