@@ -100,6 +100,7 @@ impl Device for Latched {
         let (n, mut results) = (batch.len(), Vec::new());
         let done = self.promise(not_begun, || {
             let mut ticket = self.inner.submit(batch);
+            assert_eq!(ticket.len(), n, "a device answers every request");
             results.extend((0..n).map(|i| ticket.wait(i)));
             let failed = promised.iter().zip(&results).find_map(|(promised, result)| match result {
                 Err(e) if *promised && !not_begun(e) => Some(e),
@@ -112,6 +113,7 @@ impl Device for Latched {
             let kept = promised.iter().zip(&mut results).filter(|(promised, result)| **promised && result.is_ok());
             kept.for_each(|(_, result)| *result = Err(e.clone()));
         }
+        assert_eq!(results.len(), n, "every request has an answer");
         Ticket::ready(results)
     }
 

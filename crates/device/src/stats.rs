@@ -138,6 +138,8 @@ const COUNT_BITS: u32 = 16;
 const UNIT: u64 = 256;
 /// The bits that count.
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
+// What the count leaves for the time is enough for two years of a process.
+const _: () = assert!((u64::MAX >> COUNT_BITS) as u128 * UNIT as u128 > 2 * 365 * 86_400 * 1_000_000_000);
 
 /// Measures how long a device has something to do. One word holds how many requests are under way and since when there
 /// are any, so that no period is lost between two threads.

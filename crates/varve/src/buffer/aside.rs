@@ -372,6 +372,7 @@ impl Pool {
         }
         charge(Cost::IoSubmit, writes.len() as u64);
         let mut ticket = self.store().submit(writes.iter().map(|w| w.request(self, why)).collect());
+        assert_eq!(ticket.len(), writes.len(), "a store answers for every page that is written");
         self.counters.batch(writes.len());
         let results = (0..writes.len()).map(|i| ticket.wait(i)).collect();
         drop(ticket);

@@ -61,6 +61,7 @@ impl<'a> FrameRef<'a> {
     }
 
     fn pin(&self) -> PagePin<'a> {
+        debug_assert!(self.frame().page.load(Relaxed) != NO_PAGE, "who pins a page has one");
         self.frame().pin();
         PagePin(*self)
     }

@@ -412,7 +412,9 @@ impl Instance {
         let known = if how == Load::Prefetch { PREFETCHED | KNOWN } else { KNOWN };
         let before = frame.state.fetch_or(known, AcqRel);
         assert!(before & KNOWN == 0 && frame.holds(id), "the policy is told once of a page, which its frame bears");
+        let known = lists.policy.len();
         lists.policy.load(slot, id, how, class, varve_rt::now().as_nanos());
+        debug_assert_eq!(lists.policy.len(), known + 1, "the policy has a page more in its lists");
     }
 
     /// Takes the page out of an exclusively latched frame that the policy does not know (any more).
@@ -434,7 +436,9 @@ impl Instance {
         charge(Cost::ListMove, 1);
         let before = self.frame(slot).state.fetch_and(!KNOWN, AcqRel);
         assert!(before & KNOWN != 0, "the policy gives up a page that it knows");
+        let known = lists.policy.len();
         lists.policy.unlink(slot, how);
+        debug_assert_eq!(lists.policy.len() + 1, known, "the policy has a page less in its lists");
     }
 
     /// Finds a victim, latches its frame and unlinks it from the policy; the page is still in the table.

@@ -277,6 +277,7 @@ impl<'a> Writer<'a> {
         };
         charge(Cost::IoSubmit, pages.len() as u64);
         let ticket = self.pool.store().submit(pages.iter().map(request).collect());
+        assert_eq!(ticket.len(), pages.len(), "a store answers for every page that is written");
         self.pool.counters.batch(pages.len());
         self.in_flight.push_back(InFlight { ticket, pages });
         if self.in_flight.len() >= self.depth {
@@ -323,6 +324,7 @@ impl<'a> Writer<'a> {
             let mut lists = inst.lock();
             for page in pages {
                 let (slot, frame) = (page.at.slot, page.at.frame());
+                debug_assert!(frame.is(WRITING) && frame.holds(page.id), "a page that is written keeps its frame");
                 pool.counters.kind(frame.kind.load(Relaxed)).written.inc();
                 let is_clean = inst.written(&mut lists, slot, page.lsn, self.why);
                 inst.set_class(&mut lists, slot, page.class, Some(self.why), &pool.counters);

@@ -265,6 +265,7 @@ impl Identity {
 
     fn write_record(&self, id: PageId, record: Record) -> Result<()> {
         let bytes = record.encode(id, self.page_size);
+        debug_assert_eq!(Record::decode(&bytes), Some(record), "an identity that is written can be read");
         Ok(write_at(&*self.device, id.0 * self.page_size as u64, &bytes, true)?)
     }
 }
@@ -274,6 +275,7 @@ impl Companion for Identity {
         {
             let counted = self.core.lock().upgrade().map(|core| core.space.maps_by(durable));
             let mut now = self.now.lock();
+            assert!(next.number > before.number, "generations count up");
             let (durable, maps) = (durable.max(now.durable), counted.unwrap_or(now.maps));
             *now = Record { generation: next, before, confirmed: false, durable, maps, ..*now };
         }

@@ -44,6 +44,7 @@ impl Shared {
         let most = self.tree.max_inline(list::KEY);
         let mut rows: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();
         for (level, segment) in &change.added {
+            list::check(segment, *level, self.keyspace, self.tree.root())?;
             rows.extend(list::rows(segment, *level, most).into_iter().map(|(key, value)| (key, Some(value))));
         }
         for (level, open) in &change.moved {

@@ -98,6 +98,16 @@ fn fault(level: u8, segment: &Segment) -> Option<String> {
     (!are_disjoint(&segment.runs)).then(|| format!("segment {} {what}", segment.id))
 }
 
+/// Fails if a segment could not be listed: what it was merged from had numbers that cannot be.
+pub(super) fn check(segment: &Segment, level: u8, keyspace: KeyspaceId, root: PageId) -> Result<()> {
+    let read = decode(segment.id, &encode(segment, level)).is_some_and(|(at, read)| at == level && read == *segment);
+    if read && fault(level, segment).is_none() {
+        return Ok(());
+    }
+    let what = format!("segment {} cannot be listed: what it was made of is damaged", segment.id);
+    Err(Error::corrupt_page(segment.runs.first().map_or(root, |run| run.0), Some(keyspace), what))
+}
+
 /// The rows of a segment on a level; no value is longer than `most`.
 pub(crate) fn rows(segment: &Segment, level: u8, most: usize) -> Vec<(Vec<u8>, Vec<u8>)> {
     debug_assert!(fault(level, segment).is_none(), "what is listed can be read again");
@@ -209,6 +219,9 @@ mod tests {
             (&long, 6, "cannot be read"),
             (&none, 6, "cannot be read"),
         ];
+        let listed = |segment: &Segment| check(segment, 6, KeyspaceId(3), PageId(9)).map_err(|e| e.to_string());
+        assert_eq!(listed(&good), Ok(()));
+        assert!(counts.iter().chain([&within, &numbered]).all(|s| listed(s).is_err_and(|e| e.contains("damaged"))));
         let wrong = wrong.into_iter().chain(counts.iter().map(|segment| (segment, 6, "cannot be read")));
         for (segment, level, said) in wrong {
             let e = read(segment, level).unwrap_err();

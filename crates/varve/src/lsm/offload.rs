@@ -300,6 +300,7 @@ fn runs_of(pages: impl Iterator<Item = PageId>) -> PageRuns {
             _ => runs.push((id, 1)),
         }
     }
+    assert!(super::list::are_disjoint(&runs), "a worker gets each page once");
     runs
 }
 

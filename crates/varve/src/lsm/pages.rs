@@ -82,6 +82,7 @@ impl PageSink for Sink {
             Some((first, pages)) if first.0 + *pages == id.0 => *pages += 1,
             _ => self.runs.push((id, 1)),
         }
+        debug_assert!(super::list::are_disjoint(&self.runs), "a segment gets each page once");
         Ok(())
     }
 }

@@ -206,6 +206,10 @@ impl Picker {
             inputs = more(version.level(level), &inputs[0], shape.more_input as usize);
         }
         let plan = complete(version, (reason, class), level, inputs);
+        debug_assert!(
+            plan.inputs.iter().all(|input| version.level(level).iter().any(|s| s.id == input.id)),
+            "the inputs of a merge are of its level"
+        );
         if let Some((_, largest)) = bounds(&plan.inputs) {
             self.after.insert(level, largest.to_vec());
         }
@@ -288,6 +292,7 @@ fn with_all_overlapping(version: &Version, mut inputs: Vec<Arc<Segment>>) -> Vec
     loop {
         let (from, to) = bounds(&inputs).expect("there is one");
         let more = version.overlapping(0, Some(from), Some(to));
+        assert!(more.len() >= inputs.len(), "what was chosen overlaps what was chosen");
         if more.len() == inputs.len() {
             return more;
         }
@@ -302,6 +307,7 @@ fn more(level: &[Arc<Segment>], seed: &Arc<Segment>, most: usize) -> Vec<Arc<Seg
 }
 
 fn complete(version: &Version, (reason, class): (Reason, Class), level: usize, inputs: Vec<Arc<Segment>>) -> Plan {
+    assert!(level < LAST_LEVEL.into(), "below the last level is nothing to merge with");
     let (from, to) = bounds(&inputs).expect("a merge has an input");
     let next = version.overlapping(level + 1, Some(from), Some(to));
     let all: Vec<Arc<Segment>> = inputs.iter().chain(&next).cloned().collect();

@@ -136,6 +136,8 @@ impl Segments {
         let moved = added.iter().map(|(_, open)| open);
         let gone = |segment: &Arc<OpenSegment>| dropped.iter().chain(moved.clone()).any(|o| Arc::ptr_eq(segment, o));
         this.levels.iter_mut().for_each(|level| level.retain(|segment| !gone(segment)));
+        let left = self.all().count() - this.all().count();
+        assert!(left >= dropped.len() && left <= dropped.len() + added.len(), "what is dropped was listed, each once");
         added.iter().for_each(|(level, segment)| this.add(*level, segment.clone()));
         debug_assert!(this.levels.iter().skip(1).all(|level| is_disjoint(level)), "segments of a level are disjoint");
         this

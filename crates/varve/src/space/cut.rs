@@ -131,6 +131,7 @@ impl Space {
             *state.taken.last_mut().expect("pages are left") |= u64::MAX << (end % 64);
         }
         state.untrimmed.retain(|id| id.0 < end);
+        assert!(state.made.len() as u64 == end.div_ceil(self.span), "every page that is left is covered by a map page");
         let last = state.taken.len() - 1;
         state.hints.iter_mut().for_each(|hint| *hint = last.min(*hint));
         assert!(state.free() <= state.pages, "no more pages are free than are left");

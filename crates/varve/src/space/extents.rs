@@ -35,6 +35,7 @@ impl Allocation {
     /// The free pages of a range, taken.
     fn take_free_of(&mut self, first: u64, end: u64) -> Vec<PageId> {
         let ids: Vec<PageId> = (first..end).filter(|id| !self.is_taken(*id)).map(PageId).collect();
+        debug_assert!(ids.last().is_none_or(|last| last.0 < self.pages), "pages that are free are there");
         ids.iter().for_each(|id| self.taken[id.0 as usize / 64] |= 1 << (id.0 % 64));
         self.count_taken(&ids);
         ids

@@ -93,6 +93,7 @@ impl Allocation {
     /// Takes those of the pages that are free; gives them.
     fn hold_back(&mut self, ids: &[PageId]) -> Vec<PageId> {
         let ids: Vec<PageId> = ids.iter().copied().filter(|id| !self.is_taken(id.0)).collect();
+        assert!(ids.iter().all(|id| id.0 < self.pages), "what is held back from use is there");
         for id in &ids {
             self.taken[id.0 as usize / 64] |= 1 << (id.0 % 64);
         }

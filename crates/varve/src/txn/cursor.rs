@@ -258,6 +258,7 @@ impl Cursor {
     /// Completes the batch: reads its long values and merges rows that take the place of the index's (ascending keys,
     /// all within the covered part); then moves past the covered part.
     pub fn finish(&mut self, core: &Core, keyspace: KeyspaceId, filled: Filled, overlay: Vec<Overlay>) -> Result<()> {
+        assert!(self.at == 0 && !self.done, "a batch is completed before its first row is taken");
         if !overlay.is_empty() {
             self.merge(overlay);
         }

@@ -300,6 +300,7 @@ impl Snapshots {
     fn drop_claim(&self, live: &mut Live, claim: &Claim) {
         let before = self.count.fetch_sub(1, Ordering::SeqCst);
         assert!(before > 0 && live.lent >= usize::from(claim.lent), "a claim that goes was counted");
+        debug_assert!(before > live.claims.len(), "every claim that is left is counted");
         live.lent -= usize::from(claim.lent);
     }
 

@@ -223,6 +223,7 @@ impl Transaction {
 
     /// Adds a write of a key that is locked.
     pub(super) fn put_value(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8], value: Value) -> Result<()> {
+        debug_assert!(self.snapshot.is_none() && self.doomed.is_none(), "who writes reads no snapshot, and may go on");
         self.writes.put_value(keyspace, key, value)
     }
 

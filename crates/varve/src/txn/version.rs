@@ -77,6 +77,7 @@ pub(super) fn bytes_of(key: &[u8], value: &OldValue) -> u64 {
 }
 
 fn visible(versions: &[Version], at: Lsn) -> Option<&Version> {
+    debug_assert!(versions.is_sorted_by(|a, b| a.end < b.end), "old values are in the order of their ends");
     versions.get(versions.partition_point(|v| v.end <= at))
 }
 

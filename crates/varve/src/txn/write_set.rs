@@ -175,6 +175,7 @@ impl WriteSet {
 
     /// What a broken build does.
     pub fn forget_spilled(&mut self) {
+        assert!(self.bytes >= self.spill.memory(), "what was spilled was counted");
         self.bytes -= self.spill.memory();
         self.spill.clear();
     }
@@ -199,6 +200,10 @@ impl WriteSet {
         assert!(self.marks.is_empty(), "undo refers to keyspaces by place: end the savepoints first");
         debug_assert!(self.is_sound());
         self.spaces.sort_by_key(|s| s.keyspace.id());
+        debug_assert!(
+            self.spaces.is_sorted_by(|a, b| a.keyspace.id() < b.keyspace.id()),
+            "the writes to a keyspace are in one place"
+        );
         &self.spaces
     }
 
@@ -366,7 +371,9 @@ impl WriteSet {
         match old {
             // Nobody goes back to it: there is no savepoint, or it was written after the last one.
             Some(old) if old.mark >= mark => {
-                self.bytes -= cost(key, held(&old.write)) + if mark > 0 { note(key) } else { 0 };
+                let gone = cost(key, held(&old.write)) + if mark > 0 { note(key) } else { 0 };
+                debug_assert!(self.bytes >= gone, "a write that is replaced was counted");
+                self.bytes -= gone;
             }
             old if mark > 0 => self.undo.push(Undo { space: at, key: KeyBuf::new(key), old }),
             _ => {}
@@ -415,6 +422,10 @@ impl WriteSet {
         }
         let before = self.spill.memory();
         self.spill.roll_back(savepoint.serial);
+        assert!(
+            self.spill.memory() <= before && before <= self.bytes,
+            "what was spilled was counted, and grows no more"
+        );
         self.bytes -= before - self.spill.memory();
         debug_assert!(self.is_sound());
         Ok(())

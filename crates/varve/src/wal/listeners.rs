@@ -41,7 +41,9 @@ impl Listeners {
     /// Takes those whose place is durable.
     fn due(&mut self, durable: Lsn) -> BTreeMap<(Lsn, u64), Tell> {
         let later = self.waiting.split_off(&(durable + 1, 0));
-        std::mem::replace(&mut self.waiting, later)
+        let due = std::mem::replace(&mut self.waiting, later);
+        debug_assert!(!self.has_due(durable), "nobody who is due is left waiting");
+        due
     }
 }
 

@@ -288,6 +288,8 @@ impl Superblock {
         let positions =
             [self.redo, self.end].into_iter().chain(self.runs.iter().flat_map(|run| [run.start, run.prev_end]));
         self.ring.is_valid()
+            && matches!(self.header.page_size, 4096 | 8192 | 16384 | 32768)
+            && u32::from(self.header.room) <= self.header.page_size / 4
             && positions.max().is_some_and(|most| most < MOST)
             && self.sequence < MOST
             && self.generation.number < MOST
@@ -427,6 +429,7 @@ pub fn store_one(dev: &dyn Device, slot: usize, sb: &Superblock, durable: bool) 
     assert!((1..=MAX_RUNS).contains(&sb.runs.len()), "a superblock has room for {MAX_RUNS} runs");
     assert!(sb.ring.is_valid(), "a ring that is noted is one that is believed when it is read");
     assert!(sb.runs.is_sorted_by(|a, b| a.start <= b.start && a.number < b.number), "runs follow each other");
+    assert!(sb.makes_sense(), "what is written is what a reader takes for sound");
     Ok(write_at(dev, slot as u64 * BLOCK, &sb.encode(), durable)?)
 }
 
@@ -478,7 +481,7 @@ mod tests {
     fn numbers_that_no_log_reaches_are_damage() {
         let sound = sound();
         assert!(matches!(Superblock::decode(&sound.encode()), Found::Valid(sb) if *sb == sound));
-        let changes: [fn(&mut Superblock); 7] = [
+        let changes: [fn(&mut Superblock); 10] = [
             |sb| sb.redo = u64::MAX - 1,
             |sb| sb.end = MOST,
             |sb| sb.runs[0].start = u64::MAX,
@@ -486,6 +489,9 @@ mod tests {
             |sb| sb.runs[0].number = u32::MAX,
             |sb| sb.sequence = u64::MAX,
             |sb| sb.generation.number = u64::MAX,
+            |sb| sb.header.page_size = 0,
+            |sb| sb.header.page_size = 5000,
+            |sb| sb.header.room = 8192,
         ];
         for (i, change) in changes.iter().enumerate() {
             let mut sb = sound.clone();

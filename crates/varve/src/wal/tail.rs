@@ -114,6 +114,7 @@ impl Tail {
             let epoch = unpack(self.word.load(Ordering::Acquire)).0;
             let lsn = self.floors[epoch as usize % FLOORS].load(Ordering::Acquire);
             if unpack(self.word.load(Ordering::Acquire)).0 == epoch {
+                debug_assert!(lsn <= self.position(), "the image floor lies in what was appended");
                 return Floor { epoch, lsn };
             }
         }

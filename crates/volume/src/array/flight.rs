@@ -148,6 +148,7 @@ impl Marks {
     /// Bytes from `from` on are written.
     fn mark(&self, from: u64, len: u64) {
         let chunks = from / CHUNK..(from + len).div_ceil(CHUNK);
+        assert!(chunks.end <= self.0.len() as u64, "what was written lies within the extent");
         self.0[chunks.start as usize..chunks.end as usize]
             .iter()
             .for_each(|chunk| chunk.store(true, Ordering::Release));
@@ -184,6 +185,7 @@ impl Moving {
         let (from, end) = (piece.at.max(start), (piece.at + piece.len).min(start + map.extent));
         let at = map.slot_at(self.to.slot) + from.saturating_sub(start);
         let twin = Piece { drive: self.to.drive.into(), at, len: end.saturating_sub(from) };
+        debug_assert!(twin.len <= piece.len.min(map.extent), "a copy is no longer than what is copied");
         (piece.drive == drive && twin.len > 0).then(|| (from - piece.at, twin))
     }
 
@@ -340,6 +342,9 @@ pub(super) fn submit(
     };
     let requests: Vec<Request> = batch.into_iter().map(begin).collect();
     let Split { queues, parts, .. } = split;
+    let of_requests = requests.windows(2).all(|two| two[0].parts.end == two[1].parts.start);
+    let all = requests.last().map_or(0, |last| last.parts.end);
+    assert!(of_requests && all == parts.len(), "each part is of one request");
     let each = queues.into_iter().zip(&view.members);
     let tickets = each.map(|(queue, member)| (!queue.is_empty()).then(|| member.device.submit(queue))).collect();
     let count = requests.len();

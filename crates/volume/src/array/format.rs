@@ -322,6 +322,7 @@ const _: () = assert!(MOST as u128 + ((u32::MAX as u128) << 26) < u64::MAX as u1
 
 /// Fewest blocks of a journal: a change and its confirmation.
 const LEAST_JOURNAL: u32 = 2;
+const _: () = assert!(DRIVES == 136 + 16 && CHANGED == 76 + 4 && HEADER == 32 + 8, "tables begin behind the fields");
 /// Most blocks of a journal, which is read as a whole.
 const MOST_JOURNAL: u32 = 1 << 12;
 const _: () =

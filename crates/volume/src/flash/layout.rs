@@ -207,6 +207,12 @@ impl FlashLayout {
             let accepted = "fewer regions, chips that follow each other, or fewer names of keyspaces";
             return Err(refuse("len", self.regions.len(), accepted));
         }
+        debug_assert!(
+            FlashLayout::decode(&bytes).is_ok_and(|(made, shape)| {
+                shape == *geometry && made.regions.iter().zip(&self.regions).all(|(a, b)| a.chips == b.chips)
+            }),
+            "a record that is written can be read"
+        );
         Ok(bytes)
     }
 

@@ -88,6 +88,7 @@ impl Routing<'_> {
         }
         match state.slots.find(read.page) {
             Some(slot) if matches!(state.slots.entry(slot).state, SlotState::Clean | SlotState::Newer) => {
+                debug_assert!(state.slots.entry(slot).page == read.page, "a page is read from the slot that it has");
                 state.note_read(read.page, Place::Fast, read.why, now);
                 state.slots.begin(slot, None);
                 self.out.fast.push(state.part.as_ref().expect(HAS_DEVICE).fast_read(slot, read));
@@ -483,7 +484,9 @@ impl Tier {
             (routes, state.part.clone())
         };
         let Outgoing { mut fast, slow } = out;
+        let at_home = slow.len();
         let slow = if slow.is_empty() { PageTicket::ready(Vec::new()) } else { self.slow.submit(slow) };
+        assert_eq!(slow.len(), at_home, "home answers every request");
         let fast = match (fast.pop(), part) {
             // Somebody waits for a single read: executed here and now, which costs less than a batch.
             (Some(one), Some(part)) if single_read => FastTicket::One(part.device.run(one)),

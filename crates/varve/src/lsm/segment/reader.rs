@@ -84,7 +84,8 @@ impl SegmentReader {
         let number = line / per_page;
         let lines = per_page.min(shape.lines as usize - number * per_page);
         self.with_part(source, self.filter_part(number, lines), Part::Filter, false, |bytes| {
-            Ok(shape.may_have(&bytes[line % per_page * LINE..][..LINE], hash))
+            let line = bytes.chunks_exact(LINE).nth(line % per_page);
+            Ok(shape.may_have(line.ok_or(Damage("it has fewer lines than it should"))?, hash))
         })
     }
 

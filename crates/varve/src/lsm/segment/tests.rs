@@ -196,3 +196,26 @@ fn another_segment_in_its_place_is_told() {
     }
     let _ = new.usable();
 }
+
+/// Its length on the page is right, what unpacks from it is shorter.
+#[test]
+fn a_filter_with_fewer_lines_than_it_should_have_is_damaged() {
+    let mut rng = Rng::from_seed(8);
+    let options = SegmentOptions { id: 5, block_bytes: 1000, codec: Codec::None, bits_per_key: 10, prefix: 0 };
+    let (mut memory, _) = written(&entries(&mut rng, 200), &Fragments::default(), &options, 992);
+    let footer = SegmentReader::open(&memory, 5, memory.pages.len() as u64).expect("a segment").footer().clone();
+    let page = &mut memory.pages[footer.filter_at as usize / 992];
+    let stored = u32::from_le_bytes(page[8..12].try_into().expect("four bytes")) as usize;
+    // LZ4 of literals alone: a token, the rest of their number, they themselves.
+    let literals = (15..stored).find(|n| 2 + (n - 15) / 255 + n == stored).expect("some number fits");
+    page[5] = Codec::Lz4 as u8;
+    page[12..16].copy_from_slice(&(literals as u32).to_le_bytes());
+    page[16] = 0xf0;
+    page[17..17 + (literals - 15) / 255].fill(0xff);
+    page[17 + (literals - 15) / 255] = ((literals - 15) % 255) as u8;
+    let (reader, source) = opened(memory);
+    let asked: Vec<_> = (0..100u64).map(|n| reader.may_have(&*source, hash(&n.to_le_bytes()))).collect();
+    let told = asked.iter().filter_map(|asked| asked.as_ref().err()).map(|e| e.to_string());
+    assert!(told.clone().count() > 0 && told.clone().count() < 100, "the last line alone is not there: {asked:?}");
+    assert!(told.clone().all(|e| e.contains("filter") && e.contains("fewer lines")), "{asked:?}");
+}

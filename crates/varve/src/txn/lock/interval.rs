@@ -189,6 +189,7 @@ impl Intervals {
     }
 
     fn recount(&self, list: &List) {
+        debug_assert!(list.exclusive.max(list.waiting.len()) <= list.requests.len(), "what is counted is in the list");
         self.published.store(list.requests.len(), Ordering::SeqCst);
         self.exclusive.store(list.exclusive, Ordering::SeqCst);
         self.note_waiting(list);
@@ -280,6 +281,10 @@ impl Intervals {
         self.filter.add(place(joined.range()), joined.owner);
         gone.into_iter().for_each(|at| self.filter.take_out(at, joined.owner));
         // A granted request's place in the list has no meaning.
+        debug_assert!(
+            list.near(joined.range()).all(|(_, r)| !matches!(r.state, RequestState::Granted) || !joined.conflicts(r)),
+            "no two hold ranges that exclude each other"
+        );
         list.insert(ticket.0, joined);
         self.recount(list);
     }

@@ -198,7 +198,7 @@ impl Shard {
         let entries = &mut *entries;
         let entry = entries.map.get_mut(key).expect("a held lock has an entry");
         assert!(entry.holds(owner), "a lock is released by an owner that holds it");
-        debug_assert!(entry.is_sound());
+        debug_assert!(entry.is_sound(), "the front of a queue does not fit the holders");
         debug_assert!(!keep_shared || entry.mode == Mode::Exclusive, "what goes back to S was X");
         if entry.mode == Mode::Exclusive {
             let before = self.exclusive.fetch_sub(1, Ordering::Release);
@@ -230,7 +230,8 @@ impl Shard {
         if let Some(crowd) = &mut entry.crowd {
             crowd.queue.retain(|w| !Arc::ptr_eq(&w.cell, cell));
         }
-        self.hand_over(entry, false);
+        let held = self.hand_over(entry, false);
+        debug_assert!(held && entry.is_sound(), "who gives up waiting leaves a holder, and a front that has to wait");
     }
 
     /// Grants the queue's front as far as it fits. `free`: no holder is left. False when it stays so.

@@ -36,6 +36,7 @@ impl Benefit {
         let a = self.usage.expansion(page);
         let reads = (r.read_slow + r.read_fast / a) * read_slow - (r.read_fast + a * r.read_slow) * read_fast;
         let writes = (r.write_slow + r.write_fast / a) * write_slow - (r.write_fast + a * r.write_slow) * write_fast;
+        debug_assert!((reads + writes).is_finite(), "benefits can be compared: {r:?}, expansion {a}");
         reads + writes
     }
 }

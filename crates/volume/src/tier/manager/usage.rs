@@ -257,6 +257,7 @@ impl Usage {
     /// Forgets the page altogether.
     pub fn discarded(&mut self, page: PageId) {
         if let Some(stat) = self.pages.remove(&page) {
+            assert!(self.queued >= usize::from(stat.queued.is_some()), "a page in the out-queue was counted");
             self.queued -= usize::from(stat.queued.is_some());
             self.withdraw(&stat);
         }
@@ -268,6 +269,7 @@ impl Usage {
         if stat.in_pool || stat.on_fast {
             return;
         }
+        debug_assert!(self.queue.back().is_none_or(|(_, last)| *last < self.tickets), "the queue is in order of time");
         let ticket = self.tickets;
         self.tickets = ticket.saturating_add(1);
         self.queued += usize::from(stat.queued.replace(ticket).is_none());
