@@ -108,7 +108,9 @@ fn paced_points_run_beside_virtual_ones() {
         let (name, metrics) = (p["point"].as_str().expect("a name"), &p["metrics"]);
         let figure = |name: &str| metrics[name].as_f64();
         assert_eq!(p["clock"], if name.ends_with("-paced") { "paced" } else { "virtual" }, "{name}");
-        assert!(figure("transactions").is_some_and(|n| n > 10.0), "{name} did something: {metrics}");
+        // A paced point has as much of the processor as the machine's other work leaves.
+        let least = if name.ends_with("-paced") { 1.0 } else { 10.0 };
+        assert!(figure("transactions").is_some_and(|n| n >= least), "{name} did something: {metrics}");
         assert!(figure("host.busy").is_some_and(|b| (0.0..=1.05).contains(&b)), "{name}: {metrics}");
         assert_eq!(figure("host.others").is_some(), name.ends_with("-paced"), "{name}: {metrics}");
         if name == "variant=cpu-virtual" {

@@ -159,6 +159,52 @@ fn what_does_not_belong_together_is_refused() {
     });
 }
 
+/// Overwrites all rows four times with checkpoints between, stops without one, and opens again: the pages logged whole.
+fn images_of_a_life(images: bool) -> u64 {
+    const ROWS: u64 = 3000;
+    let (raw, log) = (raw(), MemDevice::new(0));
+    let flash = NativeFlash::create(raw.clone(), &regions()).unwrap();
+    let made = flash.layout().clone();
+    let options = options().page_images(images);
+    let db = Db::create_on(Devices::on_flash(flash, log.clone()), &layout(4096), options.clone()).unwrap();
+    let rows = db.create_keyspace("rows").unwrap();
+    for version in 0..4 {
+        (0..ROWS).for_each(|n| rows.put(n.to_be_bytes(), row(n, version)).unwrap());
+        db.checkpoint().unwrap();
+    }
+    (0..ROWS).for_each(|n| rows.put(n.to_be_bytes(), row(n, 4)).unwrap());
+    db.sync().unwrap();
+    let logged = db.stats().changes.images;
+    drop((rows, db));
+    let again = NativeFlash::open(raw, &made, &Faults::default()).unwrap();
+    let db = Db::open_on(Devices::on_flash(again, log), options).unwrap();
+    assert!(db.recovery_report().bytes > 0, "it was not closed");
+    all_at(&db, ROWS, 4);
+    db.close().unwrap();
+    logged
+}
+
+#[test]
+fn the_log_may_do_without_page_images_where_no_write_is_torn() {
+    in_sim(|| {
+        let (with, without) = (images_of_a_life(true), images_of_a_life(false));
+        assert!(without * 3 < with, "{without} without, {with} with");
+        // Pages of two of the flash's, and a device of another kind.
+        let none = || options().page_images(false);
+        let flash = NativeFlash::create(raw(), &regions()).unwrap();
+        let on_flash = Devices::on_flash(flash, MemDevice::new(0));
+        let on_device = Devices::new(MemDevice::new(0), MemDevice::new(0));
+        for (devices, page_size) in [(on_flash, 8192), (on_device, 4096)] {
+            let create = |options| Db::create_on(devices.clone(), &layout(page_size), options);
+            let refused = create(none()).expect_err("refused").to_string();
+            assert!(refused.contains("page_images = false cannot be used"), "{refused}");
+            create(options()).unwrap().close().unwrap();
+            let refused = Db::open_on(devices.clone(), none()).expect_err("refused").to_string();
+            assert!(refused.contains("half written"), "{refused}");
+        }
+    });
+}
+
 /// The same regions, whose pages take delta records.
 fn appending(merge: bool) -> FlashLayout {
     let mut layout = regions();

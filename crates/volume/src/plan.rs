@@ -37,6 +37,12 @@ impl Parts {
         Parts { flash: Some(flash.clone()), ..Parts::new(flash) }
     }
 
+    /// Whether a power cut may leave a page of so many bytes half written. Native flash programs each of its own pages
+    /// as a whole, to a new place.
+    pub fn tear(&self, page_size: usize) -> bool {
+        self.flash.as_ref().is_none_or(|flash| flash.page_bytes() != page_size as u64)
+    }
+
     /// The same with one part more, if there is one.
     pub fn with(mut self, name: &'static str, device: Option<Arc<dyn Device>>) -> Parts {
         self.devices.extend(device.map(|device| (name, device)));

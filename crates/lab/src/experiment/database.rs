@@ -109,6 +109,7 @@ impl Machine {
             recovery_bound: seconds(e.recovery_bound_s),
             log_max_bytes: e.log_max.0,
             update_sizes: e.update_sizes,
+            page_images: e.page_images,
             trace: self.collector.as_ref().map(Collector::handle),
             tier: e.tier.options.0.clone(),
             attach_tier: attach,

@@ -149,6 +149,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("iomix-ssd", include_str!("../../../../experiments/iomix-ssd.toml")),
     ("gd2l-cac", include_str!("../../../../experiments/gd2l-cac.toml")),
     ("streams", include_str!("../../../../experiments/streams.toml")),
+    ("page-images", include_str!("../../../../experiments/page-images.toml")),
     ("tier-location", include_str!("../../../../experiments/tier-location.toml")),
     ("ipa-advise", include_str!("../../../../experiments/ipa-advise.toml")),
     ("ipa-jasmine", include_str!("../../../../experiments/ipa-jasmine.toml")),

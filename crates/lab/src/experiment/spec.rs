@@ -11,7 +11,7 @@ pub use super::lsm::IndexName;
 use super::named::{LsmNames, Named, PoolNames};
 pub use super::near::Hosts;
 pub use super::tier::Tier;
-use super::units::{Bytes, Cache};
+use super::units::{Bytes, Cache, flatten};
 pub use super::ycsb::{FixedSets, Spread, Ycsb};
 use super::{advised, array, near, regions};
 use crate::adapter::Durability;
@@ -300,6 +300,9 @@ pub struct Engine {
     /// Sizes of page updates are counted (`updates.*`).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub update_sizes: bool,
+    /// Pages are logged whole at their first change after a checkpoint; only native flash may do without.
+    #[serde(skip_serializing_if = "is_on")]
+    pub page_images: bool,
     /// The tier, where there is a fast device.
     #[serde(skip_serializing_if = "Tier::is_default")]
     pub tier: Tier,
@@ -317,6 +320,10 @@ pub struct Engine {
     pub pool: Named<PoolOptions, PoolNames>,
 }
 
+fn is_on(flag: &bool) -> bool {
+    *flag
+}
+
 impl Default for Engine {
     fn default() -> Engine {
         let o = varve::Options::default();
@@ -330,6 +337,7 @@ impl Default for Engine {
             recovery_bound_s: o.recovery_bound.as_secs_f64(),
             log_max: Bytes(o.log_max_bytes),
             update_sizes: false,
+            page_images: o.page_images,
             tier: Tier::default(),
             array: ArraySpec::default(),
             lsm: Named::default(),
@@ -580,19 +588,5 @@ impl Spec {
         let value = serde_json::to_value(self).expect("plain data");
         flatten("", &value, &mut rows);
         rows
-    }
-}
-
-fn flatten(path: &str, value: &serde_json::Value, rows: &mut BTreeMap<String, String>) {
-    match value {
-        serde_json::Value::Object(map) => {
-            for (key, value) in map {
-                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                flatten(&path, value, rows);
-            }
-        }
-        serde_json::Value::Null => {}
-        serde_json::Value::String(text) => drop(rows.insert(path.to_string(), text.clone())),
-        other => drop(rows.insert(path.to_string(), other.to_string())),
     }
 }

@@ -4,6 +4,7 @@
 
 use serde::de::{self, Deserializer, Visitor};
 use serde::{Deserialize, Serialize, Serializer};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// A number of bytes; written as an integer or as text with a unit (B, KB, MB, GB, TB, KiB, MiB, GiB, TiB).
@@ -144,6 +145,21 @@ impl Serialize for Cache {
             Cache::Bytes(bytes) => s.serialize_u64(bytes.0),
             Cache::Share(_) => s.collect_str(self),
         }
+    }
+}
+
+/// Adds the values within `value` as text, by key path.
+pub(super) fn flatten(path: &str, value: &serde_json::Value, rows: &mut BTreeMap<String, String>) {
+    match value {
+        serde_json::Value::Object(map) => {
+            for (key, value) in map {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                flatten(&path, value, rows);
+            }
+        }
+        serde_json::Value::Null => {}
+        serde_json::Value::String(text) => drop(rows.insert(path.to_string(), text.clone())),
+        other => drop(rows.insert(path.to_string(), other.to_string())),
     }
 }
 

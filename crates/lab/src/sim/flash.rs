@@ -20,6 +20,8 @@ const FILL: usize = 64;
 /// What a seed makes of the flash.
 #[derive(Clone, Debug)]
 pub(crate) struct FlashPlan {
+    /// In some lives the log has no page images.
+    pub(crate) may_leave_images: bool,
     config: FlashConfig,
     layout: FlashLayout,
 }
@@ -57,7 +59,7 @@ impl FlashPlan {
         if plan.page_size == page_bytes as usize {
             layout.regions.iter_mut().for_each(|region| draw_records(region, config.nop, &mut rng));
         }
-        FlashPlan { config, layout }
+        FlashPlan { may_leave_images: plan.page_size == page_bytes as usize, config, layout }
     }
 }
 

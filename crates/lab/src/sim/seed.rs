@@ -84,6 +84,8 @@ pub(super) struct Driver {
     backups: Arc<Backups>,
     /// Lives whose database was dropped, and of which something may still run.
     ghosts: Vec<(Domain, JoinHandle<()>)>,
+    /// In some lives the log has no page images.
+    may_leave_images: bool,
     /// A database was to be made in place of this one, and the power went meanwhile.
     half_made: bool,
     pub(super) rng: Rng,
@@ -140,6 +142,7 @@ impl Driver {
         plan.false_write &= array.is_none() && flash.is_none() && !pool.near;
         plan.near = pool.near;
         let near = pool.near.then(|| (NearPlan::draw(&plan), Faults::from(broken)));
+        let may_leave_images = flash.as_ref().is_some_and(|flash| flash.may_leave_images);
         let machine = Arc::new(Machine::new(&plan, (tier.as_ref(), array, flash), near, trace.clone()));
         let rng = Rng::from_seed(plan.seed ^ 0xd21e_0000);
         let pending = Arc::new(Mutex::new(None));
@@ -152,6 +155,7 @@ impl Driver {
             machine,
             backups: Backups::new(),
             ghosts: Vec::new(),
+            may_leave_images,
             half_made: false,
             rng,
             pending,
@@ -251,6 +255,9 @@ impl Driver {
             log_max_bytes: self.plan.log_max_bytes,
             log_idle_checkpoints: 1 + self.plan.clients % 3,
             detect_lost_writes: self.plan.detect_lost_writes(self.lives),
+            // Never, always, or now and then.
+            page_images: !self.may_leave_images
+                || (self.plan.seed + self.lives * (self.plan.seed % 2)).is_multiple_of(3),
             tier: self.tier.as_ref().map_or(TierOptions::default(), |t| t.options(&self.plan, self.lives)),
             // Extents move between two writes of the clients.
             array: KeeperOptions {

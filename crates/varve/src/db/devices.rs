@@ -65,6 +65,17 @@ impl Devices {
         Devices { parts: self.parts.without(name), ..self }
     }
 
+    /// Refuses to leave page images out of the log where they are needed.
+    pub(crate) fn check_images(&self, options: &Options, page_size: usize) -> Result<()> {
+        if options.page_images || !self.parts.tear(page_size) {
+            return Ok(());
+        }
+        let what = format!("a power cut may leave a page of {page_size} bytes half written here");
+        Err(Error::Invalid(format!(
+            "page_images = false cannot be used: {what}, and only the log makes it whole again"
+        )))
+    }
+
     /// The same with a worker for merges.
     pub fn with_near(self, near: NearOptions) -> Devices {
         Devices { near: Some(near), ..self }

@@ -108,6 +108,7 @@ pub(super) fn create_on(devices: Devices, layout: &Layout, options: Options, loc
     layout.validate(&options)?;
     check(&options)?;
     refuse_read_only(&options)?;
+    devices.check_images(&options, layout.page_size)?;
     let near = devices.attach_near(&options)?;
     let (options, cache) = sized(options)?;
     let plan = memory::plan(cache.bytes, layout.page_size);
@@ -137,6 +138,7 @@ pub(super) fn open_on(devices: Devices, options: Options, lock: Option<DirLock>)
         .map_err(|e| identity::explain(e, &**data))?;
     let identity = identity::find(data, &log, &state)?;
     let page_size = state.header.page_size as usize;
+    devices.check_images(&options, page_size)?;
     let plan = memory::plan(cache.bytes, page_size);
     let admits = |fast| {
         identity.as_ref().is_some_and(|identity| identity.admits(fast, state.generation))
@@ -238,7 +240,8 @@ impl Parts {
             volume::forget_free(&*volume.admin, &*volume.store, &space)?;
             volume.admin.start()?;
         }
-        let kernel = Kernel::new(pages.pool.clone(), log, pages.store.clone(), budget);
+        let kernel = Kernel::new(pages.pool.clone(), log, pages.store.clone(), budget)
+            .with_images(options.page_images || marks.map.is_some());
         let core = Arc::new(Core::new(kernel, space, marks.map.clone()));
         match found {
             None => bootstrap(&core)?,

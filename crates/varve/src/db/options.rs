@@ -181,6 +181,11 @@ pub struct Options {
     /// Whether the database remembers the version of each page that was written last, so that a lost or misplaced write
     /// is found even where the old version fits (`docs/lost-writes.md`). `None`: as it was before; a new one does not.
     pub detect_lost_writes: Option<bool>,
+    /// The first change of a page after each checkpoint is logged as the whole page, which makes good a write that a
+    /// power cut tore. Default: yes. Native flash whose pages are as large as the database's tears none, and may do
+    /// without: less log is written. Elsewhere an opening without is refused. A backup under way, and
+    /// `detect_lost_writes`, need images: with them they are logged in any case.
+    pub page_images: bool,
     /// Sizes of page updates are counted for each keyspace, and the latest flushes kept, for the flash advisor
     /// (`docs/advise.md`). Costs 275 bytes for each frame, a sixty-fourth of the cache, and a little work when a page
     /// changes.
@@ -219,6 +224,7 @@ impl Default for Options {
             direct_io: true,
             trim: None,
             detect_lost_writes: None,
+            page_images: true,
             update_sizes: false,
             pool_frames: 0,
             #[cfg(feature = "faults")]
@@ -320,6 +326,12 @@ pub const OPTIONS: Table<Options> = Table {
             |o| &mut o.detect_lost_writes,
         )
         .or_none("as it was before; a new database does not"),
+        Line::new(
+            "page_images",
+            Accepts::Flag,
+            "Log a page whole at its first change after a checkpoint; only native flash may do without (docs/wal.md).",
+            |o| &mut o.page_images,
+        ),
         Line::new(
             "update_sizes",
             Accepts::Flag,
@@ -436,6 +448,11 @@ impl Options {
     /// database.
     pub fn detect_lost_writes(self, on: bool) -> Options {
         Options { detect_lost_writes: Some(on), ..self }
+    }
+
+    /// Whether pages are logged whole at their first change after a checkpoint; the default: yes.
+    pub fn page_images(self, on: bool) -> Options {
+        Options { page_images: on, ..self }
     }
 
     /// Whether the operating system's cache is bypassed where that can be; the default: yes.

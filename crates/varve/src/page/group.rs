@@ -101,7 +101,7 @@ impl<'c> Group<'c> {
     /// Takes a latched page into the group.
     pub fn add(&mut self, page: PageWrite<'c>) -> PageNo {
         let prev = page.lsn();
-        let whole = prev <= self.floor.lsn && !self.core.faults().has(Mistake::NoImages);
+        let whole = self.core.is_due_whole(prev, self.floor.lsn);
         self.push(page, prev, whole)
     }
 
@@ -239,7 +239,7 @@ impl<'c> Group<'c> {
         body.clear();
         body.extend_from_slice(&self.records);
         for entry in self.pages.iter_mut().filter(|e| e.changed) {
-            entry.whole |= entry.prev <= self.floor.lsn && !self.core.faults().has(Mistake::NoImages);
+            entry.whole |= self.core.is_due_whole(entry.prev, self.floor.lsn);
             let bytes = entry.page.bytes();
             if entry.whole {
                 redo::push_image_record(body, entry.page.id(), bytes, redo::zero_hole(bytes));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 // Counters order nothing.
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use varve_device::{Faults, Health};
+use varve_device::{Faults, Health, Mistake};
 use varve_rt::atomic as sync;
 use varve_volume::page::HEADER;
 use varve_volume::{KeyspaceId, Lsn, PageStore};
@@ -25,6 +25,10 @@ pub(crate) struct Kernel {
     pub budget: Arc<Budget>,
     pub counters: Counters,
     pub horizon: Horizon,
+    /// A page's first change after a checkpoint is logged as the whole page.
+    images: bool,
+    /// Backups under way, which need that in any case: a page may be freed before it is copied.
+    backups: sync::AtomicU32,
     nodes_left: NodesLeft,
 }
 
@@ -78,7 +82,42 @@ impl Kernel {
         assert_eq!(pool.page_size(), store.page_size(), "pool and store have pages of one size");
         let (counters, nodes_left) = (Counters::default(), NodesLeft::default());
         let horizon = Horizon::new(log.end_lsn());
-        Kernel { pool, log, store, budget, counters, horizon, nodes_left }
+        Kernel {
+            pool,
+            log,
+            store,
+            budget,
+            counters,
+            horizon,
+            images: true,
+            backups: sync::AtomicU32::new(0),
+            nodes_left,
+        }
+    }
+
+    /// The same, that logs pages whole after a checkpoint or not. Without, no page write may be torn.
+    pub fn with_images(self, images: bool) -> Kernel {
+        Kernel { images, ..self }
+    }
+
+    /// A backup begins: before it raises the floor, so that no group goes by the old floor without knowing of it.
+    pub fn backup_begins(&self) {
+        self.backups.fetch_add(1, sync::Ordering::AcqRel);
+    }
+
+    /// A backup is over.
+    pub fn backup_ends(&self) {
+        let before = self.backups.fetch_sub(1, sync::Ordering::AcqRel);
+        assert!(before > 0, "a backup ends once");
+    }
+
+    /// Whether the next change of a page of this LSN is logged as the whole page, for this floor (docs/wal.md, "Torn
+    /// pages").
+    #[inline]
+    pub fn is_due_whole(&self, lsn: Lsn, floor: Lsn) -> bool {
+        // A page without an LSN was never written.
+        let due = if self.images || self.backups.load(sync::Ordering::Acquire) > 0 { lsn <= floor } else { lsn == 0 };
+        due && !self.faults().has(Mistake::NoImages)
     }
 
     /// What is to go wrong in this database.

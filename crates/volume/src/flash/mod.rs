@@ -113,6 +113,11 @@ impl NativeFlash {
         &self.layout
     }
 
+    /// Bytes of a page of the flash, spare area apart.
+    pub fn page_bytes(&self) -> u64 {
+        self.page
+    }
+
     /// The shape of the flash.
     pub fn geometry(&self) -> Geometry {
         self.raw.geometry()

@@ -81,6 +81,7 @@ pub(super) fn make(inner: &Inner, to: &mut dyn Write, options: BackupOptions<'_>
         let _stopped = core.links.stop();
         // (Another one may have begun since, if it was broken.)
         hold.check()?;
+        core.backup_begins();
         core.log.begin_checkpoint();
         core.links.backup_begins()
     };
@@ -112,6 +113,7 @@ impl Drop for Links<'_> {
     fn drop(&mut self) {
         if !varve_rt::dying() {
             self.core.links.backup_ends(self.number);
+            self.core.backup_ends();
         }
     }
 }
