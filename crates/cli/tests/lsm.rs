@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::path::Path;
 use support::{Scratch, fails, ok};
 
 fn json(args: &[&str]) -> serde_json::Value {
@@ -40,6 +41,23 @@ fn a_keyspace_is_made_looked_at_changed_and_merged() {
     let said = fails(&["put", &dir, "events", "long"], vec![b'x'; (32 << 20) + 1000], 2);
     assert!(said.contains("longer than") && !said.contains("bytes: "), "{said}");
     assert!(fails(&["keyspace", "set", &dir, "tree", "block=4K"], "", 2).contains("is a tree"));
+    assert!(ok(&["check", &dir], "").contains("no damage found"));
+}
+
+/// Merging a keyspace down all its levels takes the room of a level more, not of all of them.
+#[test]
+fn merging_all_levels_does_not_multiply_the_file() {
+    let place = Scratch::new("room");
+    let dir = place.at("db");
+    ok(&["create", &dir, "--keyspace", "events=lsm,memtable=256K,segment=256K"], "");
+    // In an order of its own, so that it is not loaded in bulk.
+    let rows: String = (0..40_000u32).map(|n| format!("{:08},{n:060}\n", n.wrapping_mul(7919) % 40_009)).collect();
+    ok(&["load", &dir, "--keyspace", "events", "--format", "csv"], rows);
+    let merged = json(&["compact", &dir, "--keyspace", "events", "--json"]);
+    let (stored, data) = (merged["bytes"].as_u64().expect("bytes"), Path::new(&dir).join("data"));
+    let file = std::fs::metadata(data).expect("it is there").len();
+    assert!(file < stored * 4, "{file} bytes of data for {stored} of segments");
+    assert_eq!(ok(&["scan", &dir, "events", "--count"], "").trim(), "40000");
     assert!(ok(&["check", &dir], "").contains("no damage found"));
 }
 

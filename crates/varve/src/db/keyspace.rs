@@ -251,7 +251,11 @@ impl Keyspace {
         self.db.txns.live_for_write()?;
         let Some((low, high)) = range.into().span(self.shared.index().max_key()) else { return Ok(()) };
         let from = Some(&*low).filter(|low| !low.is_empty());
-        self.shared.index().merge_down(level, from, high.as_deref())
+        let ripen = || match &self.db.checkpointer {
+            Some(checkpointer) => checkpointer.checkpoint(),
+            None => Err(Error::ReadOnly("merges write".into())),
+        };
+        self.shared.index().merge_down(level, (from, high.as_deref()), &ripen)
     }
 
     /// Sets the value of a key unless it is there; whether it did.

@@ -80,12 +80,17 @@ impl Index {
     }
 
     /// Merges what lies between two keys (both included) on a level into the next one, or from level to level down.
-    pub fn merge_down(&self, level: Option<u8>, from: Option<&[u8]>, to: Option<&[u8]>) -> Result<()> {
+    pub fn merge_down(
+        &self,
+        level: Option<u8>,
+        range: (Option<&[u8]>, Option<&[u8]>),
+        ripen: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
         match self {
             Index::Tree(_) => Err(Error::Invalid(
                 "a tree has no levels to be merged; `varve compact DIR`, `Db::compact`, gives its space back".into(),
             )),
-            Index::Lsm(lsm) => lsm.compact(level, from, to),
+            Index::Lsm(lsm) => lsm.compact(level, range, ripen),
         }
     }
 

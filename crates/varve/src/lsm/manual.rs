@@ -85,11 +85,17 @@ impl Shared {
 
 impl Lsm {
     /// Merges what lies between two keys (both included; none: no bound) on a level into the next one; without a level,
-    /// from level 0 on down to the lowest that has segments. What memtables hold is flushed first.
+    /// from level 0 on down to the lowest that has segments. What memtables hold is flushed first. `ripen` makes a
+    /// checkpoint: before each level, so that the pages that the one before gave up are written again.
     ///
     /// # Errors
     /// `Invalid` for a level that cannot be merged down; what flushes and merges fail with; `Closed`.
-    pub(crate) fn compact(&self, level: Option<u8>, from: Option<&[u8]>, to: Option<&[u8]>) -> Result<()> {
+    pub(crate) fn compact(
+        &self,
+        level: Option<u8>,
+        (from, to): (Option<&[u8]>, Option<&[u8]>),
+        ripen: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
         let shared = &*self.0;
         if let Some(level) = level.filter(|level| *level >= LAST_LEVEL) {
             let last = LAST_LEVEL - 1;
@@ -104,6 +110,7 @@ impl Lsm {
             if level.is_none() && at >= lowest.max(1) {
                 return Ok(());
             }
+            ripen()?;
             let (from, to) = (Mutex::new(from.map(<[u8]>::to_vec)), to.map(<[u8]>::to_vec));
             let request = Arc::new(Request { level: at, to, from, ended: Mutex::new(None) });
             shared.asked.0.lock().push_back(request.clone());
