@@ -11,7 +11,8 @@ use std::io::{self, Read, Write};
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
-use varve_rt::atomic::{AtomicBool, AtomicUsize, Ordering};
+use varve_rt::atomic::{AtomicBool, Ordering};
+use varve_rt::{Condvar, Mutex};
 
 /// Bytes of one receive.
 const PIECE: usize = 64 << 10;
@@ -25,7 +26,7 @@ const HANDSHAKE: Duration = Duration::from_secs(10);
 /// Handshakes at a time, of a listener.
 const HANDSHAKES: usize = 32;
 
-/// Of those who were sent away so many may not have gone yet. With more of them nobody is taken.
+/// Of those who were sent away so many may not have gone yet. With more of them who comes waits until one has.
 const GOING: usize = 32;
 
 /// Over a connection on which nothing comes for so long the other side is asked whether it is still there, so often,
@@ -182,7 +183,9 @@ pub struct Incoming {
 struct Unknown {
     places: Handshakes<TcpStream>,
     /// How many there are, those included who lost their place.
-    all: AtomicUsize,
+    all: Mutex<usize>,
+    /// There is one less, or the listener is closed.
+    fewer: Condvar,
 }
 
 impl Incoming {
@@ -209,7 +212,8 @@ impl Incoming {
 impl Drop for Incoming {
     fn drop(&mut self) {
         self.unknown.places.go(self.number);
-        self.unknown.all.fetch_sub(1, Ordering::AcqRel);
+        *self.unknown.all.lock() -= 1;
+        self.unknown.fewer.notify_all();
     }
 }
 
@@ -227,7 +231,7 @@ impl Listener {
         on_threads()?;
         assert!(keys.is_some() || address.ip().is_loopback(), "others are refused where the address is read");
         let (listener, closed) = (TcpListener::bind(address)?, AtomicBool::new(false));
-        let unknown = Unknown { places: Handshakes::new(HANDSHAKES), all: AtomicUsize::new(0) };
+        let unknown = Unknown { places: Handshakes::new(HANDSHAKES), all: Mutex::new(0), fewer: Condvar::new() };
         Ok(Arc::new(Listener { listener, keys, closed, unknown: Arc::new(unknown) }))
     }
 
@@ -244,12 +248,20 @@ impl Listener {
                 return Ok(None);
             }
             match accepted {
-                Ok(_) if self.unknown.all.load(Ordering::Acquire) >= HANDSHAKES + GOING => {}
                 Ok((stream, from)) => {
-                    let (number, goes) = self.unknown.places.come(from.ip(), stream.try_clone()?);
+                    let copy = stream.try_clone()?;
+                    // Who was sent away goes as soon as its thread gets to run.
+                    let mut all = self.unknown.all.lock();
+                    let full = |all: &mut usize| *all >= HANDSHAKES + GOING && !self.closed.load(Ordering::Acquire);
+                    self.unknown.fewer.wait_while(&mut all, full);
+                    if self.closed.load(Ordering::Acquire) {
+                        return Ok(None);
+                    }
+                    *all += 1;
+                    drop(all);
+                    let (number, goes) = self.unknown.places.come(from.ip(), copy);
                     // Whoever waits for it finds its end.
                     goes.map(|stream| stream.shutdown(Shutdown::Both));
-                    self.unknown.all.fetch_add(1, Ordering::AcqRel);
                     let (keys, unknown) = (self.keys.clone(), self.unknown.clone());
                     return Ok(Some(Incoming { stream, from, keys, number, unknown }));
                 }
@@ -262,7 +274,11 @@ impl Listener {
 
     /// Takes no more; whoever waits in [`Listener::accept`] comes back.
     pub fn close(&self) {
-        self.closed.store(true, Ordering::Release);
+        {
+            let _all = self.unknown.all.lock();
+            self.closed.store(true, Ordering::Release);
+        }
+        self.unknown.fewer.notify_all();
         if let Ok(mut at) = self.address() {
             if at.ip().is_unspecified() {
                 at.set_ip(IpAddr::from([127, 0, 0, 1]));
@@ -319,8 +335,15 @@ mod tests {
         last.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
         assert!(last.read(&mut [0]).is_err(), "the newest have theirs");
         // Sent away is not gone: until they are nobody else is taken.
-        assert_eq!(listener.unknown.all.load(Ordering::Acquire), HANDSHAKES + GOING - 3);
+        assert_eq!(*listener.unknown.all.lock(), HANDSHAKES + GOING - 3);
+        idle.extend((0..3).map(|_| come([127, 0, 0, 1])));
+        let late = connect_from([127, 0, 0, 4], at);
+        let listening = listener.clone();
+        let taken = varve_rt::spawn("accepts", move || listening.accept().unwrap().unwrap().from());
+        varve_rt::sleep(Duration::from_millis(20));
+        assert!(!taken.is_finished(), "it waits");
         drop(idle);
-        assert_eq!(listener.unknown.all.load(Ordering::Acquire), 0);
+        assert_eq!(taken.join().unwrap(), late.local_addr().unwrap());
+        assert_eq!(*listener.unknown.all.lock(), 0);
     }
 }
