@@ -329,7 +329,7 @@ pub const OPTIONS: Table<Options> = Table {
         Line::new(
             "page_images",
             Accepts::Flag,
-            "Log a page whole at its first change after a checkpoint; only native flash may do without (docs/wal.md).",
+            "Log pages whole at their first change after a checkpoint (docs/wal.md).",
             |o| &mut o.page_images,
         ),
         Line::new(
