@@ -2,6 +2,7 @@
 
 use crate::args::worker::{KeyArgs, Worker, WorkerCommand};
 use crate::keygen::keygen;
+use crate::metrics::{endpoint::Endpoint, worker as text};
 use crate::output::{Failure, Out, Stdout, about, bytes, complain, say, table};
 use serde_json::json;
 use std::fs::{File, TryLockError};
@@ -91,10 +92,15 @@ fn serve(out: Out, a: &Worker, listen: &str, data: &Path) -> Result<(), Failure>
     })?;
     let worker = varve_wire::Worker::new(device.clone(), jobs, limits).map_err(failed)?;
     let at = listener.address()?;
+    let watched = worker.clone();
+    let endpoint = a.metrics.as_ref().map(|address| Endpoint::of(address, move || text::text(watched.metrics())));
+    let metrics = endpoint.transpose()?.map(|endpoint| endpoint.url());
     if out.json {
-        say!("{}", json!({ "listen": at.to_string(), "data": path.display().to_string(), "bytes": device.len() }))?;
+        let data = path.display().to_string();
+        say!("{}", json!({ "listen": at.to_string(), "data": data, "bytes": device.len(), "metrics": metrics }))?;
     } else {
-        say!("serves {} ({}) at {at}", path.display(), bytes(device.len()))?;
+        let metrics = metrics.map(|url| format!("; metrics at {url}")).unwrap_or_default();
+        say!("serves {} ({}){metrics} at {at}", path.display(), bytes(device.len()))?;
     }
     std::io::Write::flush(&mut Stdout)?;
     let complaints = Arc::new(Complaints::default());

@@ -2,6 +2,9 @@
 
 mod support;
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
 use support::serves::Serves;
 use support::{Scratch, fails, ok};
 
@@ -36,6 +39,86 @@ fn a_database_lies_with_a_worker() {
     assert_eq!((status["merges"].as_bool(), status["refused"].as_u64()), (Some(false), Some(0)), "{status}");
     assert!(status["read_bytes"].as_u64() > Some(0) && status["requests"].as_u64() > Some(0), "{status}");
     drop(worker);
+}
+
+/// A process that ends with the test.
+struct Ends(Child);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What comes for a request over HTTP.
+fn ask(at: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(at).expect("it listens");
+    stream.write_all(format!("{request} HTTP/1.1\r\n\r\n").as_bytes()).expect("sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("text");
+    answer
+}
+
+/// Each of these metrics has its line in the documentation, and no other is there.
+fn documented(text: &str) {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
+    let page = std::fs::read_to_string(page).expect("it is there");
+    let mut rows = 0;
+    for help in text.lines().filter_map(|line| line.strip_prefix("# HELP ")) {
+        let (name, help) = help.split_once(' ').expect("a name");
+        let kind = text.lines().find_map(|line| line.strip_prefix(&format!("# TYPE {name} "))).expect("a type");
+        let row = format!("| `{name}` | {kind} | {help} |\n");
+        assert!(page.contains(&row), "docs/metrics.md lacks {row}");
+        rows += 1;
+    }
+    assert_eq!(page.matches("| `varve_worker_").count(), rows, "docs/metrics.md tells of metrics that are gone");
+}
+
+#[test]
+fn a_worker_serves_its_metrics() {
+    let place = Scratch::new("metrics");
+    let (db, data) = (place.at("db"), place.at("data"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
+    command.args(["worker", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--data", &data, "--buffered"]);
+    let mut process = Ends(command.arg("--json").stdout(Stdio::piped()).spawn().expect("the command runs"));
+    let mut line = String::new();
+    BufReader::new(process.0.stdout.take().expect("piped")).read_line(&mut line).expect("a line");
+    let told: serde_json::Value = serde_json::from_str(&line).expect("JSON");
+    let (at, url) = (told["listen"].as_str().expect("an address"), told["metrics"].as_str().expect("a URL"));
+    let host = url.strip_prefix("http://").and_then(|rest| rest.strip_suffix("/metrics")).expect("of metrics");
+    let number = |name: &str| {
+        let text = ask(host, "GET /metrics");
+        assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
+        assert!(text.contains(&format!("# TYPE varve_worker_{name} ")), "{text}");
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("varve_worker_{name} ")));
+        line.and_then(|n| n.parse::<f64>().ok()).unwrap_or_else(|| panic!("{name} in {text}"))
+    };
+    assert_eq!((number("written_bytes_total"), number("attachments_total")), (0.0, 0.0));
+    run(&["create", &db, "--data", &format!("remote:{at}"), "--keyspace", "events=lsm,merge=tstore"], 0);
+    run(&["put", &db, "events", "b", "2"], 0);
+    run(&["compact", &db, "--keyspace", "events"], 0);
+    run(&["put", &db, "events", "b", "3"], 0);
+    run(&["compact", &db, "--keyspace", "events"], 0);
+    let sent = ["written_bytes_total", "read_bytes_total", "requests_total", "attachments_total"];
+    let merged = ["merges_done_total", "merge_read_bytes_total", "merge_written_bytes_total"];
+    let machine = ["device_bytes", "uptime_seconds", "request_memory_bytes", "merge_free_bytes", "resident_bytes"];
+    for name in [&sent[..], &merged, &machine].concat() {
+        assert!(number(name) > 0.0, "{name}");
+    }
+    let idle = ["merges_waiting", "merges_running", "merges_failed_total", "refused_total", "connections"];
+    assert_eq!(idle.map(number), [0.0; 5]);
+    let (cores, used) = (number("cores"), number("cpu_seconds_total"));
+    assert!(cores >= 1.0 && used >= 0.0, "{cores}, {used}");
+    documented(&ask(host, "GET /metrics"));
+    // Whoever is connected is counted.
+    let _host = TcpStream::connect(at).expect("it listens");
+    while number("connections") < 1.0 {
+        varve_rt::sleep(std::time::Duration::from_millis(5));
+    }
+    assert!(ask(host, "GET /advise").starts_with("HTTP/1.1 404 "));
+    let taken = run(&["worker", "--listen", "127.0.0.1:0", "--metrics", host, "--data", &place.at("other")], 1);
+    assert!(taken.contains("another process listens there"), "{taken}");
 }
 
 #[test]

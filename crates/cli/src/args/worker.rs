@@ -1,5 +1,6 @@
 //! `worker`
 
+use crate::metrics::Address;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use varve::KeyFiles;
@@ -24,6 +25,10 @@ pub struct Worker {
     /// Merges at a time; 0: it serves blocks only.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(0..=64))]
     pub jobs: u64,
+    /// Serve its metrics over HTTP at this address, HOST:PORT, to whoever can connect there; port 0 takes any that is
+    /// free.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub metrics: Option<Address>,
     /// Use the operating system's cache instead of O_DIRECT.
     #[arg(long)]
     pub buffered: bool,

@@ -1,4 +1,4 @@
-//! Serving a database's metrics and advice over HTTP: `GET /metrics`, `GET /advise`, one connection after the other,
+//! Serving metrics over HTTP, and a database's advice: `GET /metrics`, `GET /advise`, one connection after the other,
 //! nothing kept between them.
 
 use super::Address;
@@ -17,6 +17,11 @@ const MOST: usize = 8192;
 /// How long a client may take for its request, and for taking the answer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// What is at a path, with its query: its kind and text; none: nothing.
+type Pages = dyn Fn(&str, &str) -> Option<Result<(&'static str, String), Failure>> + Send;
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+
 /// A running endpoint; [`Endpoint::stop`] ends it.
 pub struct Endpoint {
     at: SocketAddr,
@@ -27,6 +32,31 @@ pub struct Endpoint {
 impl Endpoint {
     /// Begins to serve the metrics of `db` at `address`; port 0 takes any that is free.
     pub fn start(address: &Address, db: &Db) -> Result<Endpoint, Failure> {
+        let db = db.clone();
+        let pages = move |path: &str, query: &str| {
+            Some(match path {
+                "/metrics" => Ok((metrics::CONTENT_TYPE, db.stats().prometheus())),
+                "/advise" => flash_advice::of_running(&db, query).map(|text| (PLAIN, text)),
+                "/" => Ok((PLAIN, "Varve. Metrics: /metrics; advice: /advise?flash=PROFILE\n".into())),
+                _ => return None,
+            })
+        };
+        Endpoint::serve(address, Box::new(pages))
+    }
+
+    /// The same of metrics alone, as text.
+    pub fn of(address: &Address, text: impl Fn() -> String + Send + 'static) -> Result<Endpoint, Failure> {
+        let pages = move |path: &str, _: &str| {
+            Some(match path {
+                "/metrics" => Ok((metrics::CONTENT_TYPE, text())),
+                "/" => Ok((PLAIN, "Varve. Metrics: /metrics\n".into())),
+                _ => return None,
+            })
+        };
+        Endpoint::serve(address, Box::new(pages))
+    }
+
+    fn serve(address: &Address, pages: Box<Pages>) -> Result<Endpoint, Failure> {
         let refused = |e: std::io::Error| {
             let help = match e.kind() {
                 std::io::ErrorKind::AddrInUse => "another process listens there: choose another port, or 0 for any",
@@ -38,14 +68,14 @@ impl Endpoint {
         let listener = TcpListener::bind(&address.0).map_err(refused)?;
         let at = listener.local_addr().map_err(refused)?;
         let stop = Arc::new(AtomicBool::new(false));
-        let (db, stopped) = (db.clone(), stop.clone());
+        let stopped = stop.clone();
         let thread = varve_rt::spawn("metrics", move || {
             for stream in listener.incoming() {
                 if stopped.load(Ordering::Acquire) {
                     return;
                 }
                 // A client that went away is not our concern.
-                let _ = stream.and_then(|stream| answer(stream, &db));
+                let _ = stream.and_then(|stream| answer(stream, &*pages));
             }
         });
         Ok(Endpoint { at, stop, thread })
@@ -85,24 +115,21 @@ fn head(stream: &mut TcpStream) -> std::io::Result<Option<String>> {
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-fn answer(mut stream: TcpStream, db: &Db) -> std::io::Result<()> {
+fn answer(mut stream: TcpStream, pages: &Pages) -> std::io::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let plain = "text/plain; charset=utf-8";
     let request = head(&mut stream)?;
     let mut words = request.as_deref().unwrap_or_default().split_ascii_whitespace();
     let (method, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
-    let (status, kind, body) = match (method, path) {
-        ("GET" | "HEAD", "/metrics") => ("200 OK", metrics::CONTENT_TYPE, db.stats().prometheus()),
-        ("GET", "/advise") => match flash_advice::of_running(db, query) {
-            Ok(text) => ("200 OK", plain, text),
-            Err(e) => ("400 Bad Request", plain, format!("{e}\n")),
+    let (status, kind, body) = match method {
+        "GET" | "HEAD" => match pages(path, query) {
+            Some(Ok((kind, text))) => ("200 OK", kind, text),
+            Some(Err(e)) => ("400 Bad Request", PLAIN, format!("{e}\n")),
+            None => ("404 Not Found", PLAIN, "nothing is here; what there is: /\n".into()),
         },
-        ("GET" | "HEAD", "/") => ("200 OK", plain, "Varve. Metrics: /metrics; advice: /advise?flash=PROFILE\n".into()),
-        ("GET" | "HEAD", _) => ("404 Not Found", plain, "nothing here but /metrics and /advise\n".into()),
-        ("", _) => ("400 Bad Request", plain, "no whole request came\n".into()),
-        _ => ("405 Method Not Allowed", plain, "only GET and HEAD\n".into()),
+        "" => ("400 Bad Request", PLAIN, "no whole request came\n".into()),
+        _ => ("405 Method Not Allowed", PLAIN, "only GET and HEAD\n".into()),
     };
     let allow = if status.starts_with("405") { "Allow: GET, HEAD\r\n" } else { "" };
     let length = body.len();

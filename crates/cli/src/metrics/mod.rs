@@ -4,6 +4,7 @@ pub mod endpoint;
 pub mod interval;
 pub mod remote;
 pub mod scrape;
+pub mod worker;
 
 use crate::closing::Closing;
 use crate::output::Failure;
