@@ -5,6 +5,7 @@ use std::sync::Arc;
 use varve_lab::adapter::mem::MemStore;
 use varve_lab::adapter::{Durability, End, Store, TxMode, Txn, transact};
 use varve_lab::driver::{RunOptions, RunResult, Until, run};
+use varve_lab::experiment::{self, Request, RunHow};
 use varve_lab::ycsb::distribution::{Chooser, Zipf, zeta};
 use varve_lab::ycsb::{Beside, Distribution, Fixed, KeyForm, Letter, Options, Shape, Ycsb, check, fixed_name, load};
 
@@ -175,4 +176,31 @@ fn a_share_of_the_requests_goes_to_what_nothing_changes() {
     let (writes, others) = (count("fixed_write"), count("fixed_read") + count("fixed_scan"));
     assert!((writes / (writes + others) - 0.5).abs() < 0.04, "{writes} writes, {others} others");
     assert!((count("fixed_scan") / others - 0.25).abs() < 0.05, "those that do not write are as before");
+}
+
+/// Points of an experiment end after as many requests as they are asked for, of all clients and kinds, or after a time.
+#[test]
+fn points_end_after_so_many_requests() {
+    let text = |requests: &str| {
+        let read = |text: &str| experiment::read("requests", "a test", text, Request::default());
+        read(&format!(
+            "[devices]\ndata.profile = \"disk-15k\"\n[engine]\ncache = \"4 MiB\"\n[run]\nclients = 3\nwarmup_s = 1\n\
+             seconds = 2\n[workload.ycsb]\nletter = \"A\"\nrecords = 1000\n{requests}"
+        ))
+    };
+    let dir = std::env::temp_dir().join(format!("varve-ycsb-requests-{}", std::process::id()));
+    let how = RunHow { dir: dir.clone(), jobs: 1, fresh: true, commit: "test".into() };
+    let figures = |requests: &str| {
+        let experiment = text(requests).unwrap_or_else(|e| panic!("{e}"));
+        let points = experiment::run(&experiment, &how, |_| {}).unwrap_or_else(|e| panic!("{e}"));
+        (points[0].metrics["transactions"], points[0].metrics["seconds"], points[0].metrics["ops_per_s"])
+    };
+    let (requests, seconds, per_s) = figures("operations = 700");
+    assert!(requests == 700.0 && (per_s * seconds - requests).abs() < 1e-6, "{requests} in {seconds} s, {per_s}/s");
+    let (requests, longer, _) = figures("operations = 1400");
+    assert!(requests == 1400.0 && longer > 1.5 * seconds, "{requests} in {longer} s, half of them in {seconds} s");
+    assert_eq!(figures("").1, 2.0);
+    std::fs::remove_dir_all(dir).expect("removed");
+    let refused = text("operations = 0").err().expect("refused").to_string();
+    assert!(refused.contains("workload.ycsb.operations: 1 and more"), "{refused}");
 }

@@ -320,6 +320,16 @@ fn measure(
     Ok(measured)
 }
 
+/// When the run of a point ends.
+fn until(spec: &Spec) -> Until {
+    let run = &spec.run;
+    match (&spec.workload.dbbench, &spec.workload.ycsb) {
+        (Some(bench), _) => bench.until(run.clients, run.seconds),
+        (_, Some(requests)) => requests.until(run.seconds),
+        _ => Until::Time(seconds(run.seconds)),
+    }
+}
+
 fn drive<W: Workload<VarveStore>>(
     spec: &Spec,
     store: &Arc<VarveStore>,
@@ -332,7 +342,7 @@ fn drive<W: Workload<VarveStore>>(
     let options = RunOptions {
         threads: run.clients + bench.map_or(0, |bench| bench.benchmark.more_threads()),
         warmup: seconds(run.warmup_s),
-        until: bench.map_or(Until::Time(seconds(run.seconds)), |bench| bench.until(run.clients, run.seconds)),
+        until: until(spec),
         interval: seconds(run.interval_s),
         rate: run.rate,
     };

@@ -1,6 +1,7 @@
 //! `[workload.ycsb]` of an experiment. Plain data, the shape of the file.
 
 use crate::adapter::Durability;
+use crate::driver::Until;
 use crate::ycsb;
 use serde::{Deserialize, Serialize};
 
@@ -15,6 +16,9 @@ pub struct Ycsb {
     pub shares: Option<ycsb::Shares>,
     /// Records loaded.
     pub records: u64,
+    /// Requests after which the run ends, of all clients; left out: it ends after `run.seconds`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub operations: Option<u64>,
     /// Fields of a record.
     pub fields: u32,
     /// Bytes of a field.
@@ -39,7 +43,16 @@ impl Ycsb {
             let what = "all are 0: five numbers are possible, one of them above 0";
             return Err(("workload.ycsb.shares".to_string(), what.to_string()));
         }
+        if self.operations == Some(0) {
+            return Err(("workload.ycsb.operations".to_string(), "1 and more are possible".to_string()));
+        }
         self.fixed.as_ref().map_or(Ok(()), FixedSets::validate)
+    }
+
+    /// When its run ends.
+    pub(super) fn until(&self, seconds: f64) -> Until {
+        let time = || Until::Time(std::time::Duration::from_secs_f64(seconds));
+        self.operations.map_or_else(time, Until::Transactions)
     }
 
     /// As the workload takes it.
@@ -63,6 +76,7 @@ impl Default for Ycsb {
             letter: ycsb::Letter::A,
             shares: None,
             records: shape.records,
+            operations: None,
             fields: shape.fields,
             field_bytes: shape.field_length,
             theta: options.theta,
