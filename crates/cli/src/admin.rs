@@ -39,6 +39,7 @@ pub fn create(out: Out, a: &args::Create) -> Result<(), Failure> {
     let options = Options { detect_lost_writes: a.detect_lost_writes.then_some(true), ..Options::default() };
     let keyspaces = a.keyspaces.iter().map(|text| keyspace(text)).collect::<Result<Vec<_>, _>>()?;
     check_keyspaces(a, &keyspaces)?;
+    open::refuse_files(&a.dir, "create", &open::named(&a.layout))?;
     let db = open::create(&a.dir, &a.layout, &a.tier, options)?;
     for (name, kind) in &keyspaces {
         db.create_keyspace_of(name, *kind)?;

@@ -5,7 +5,7 @@ use crate::output::Failure;
 use std::path::Path;
 use varve::flash::FlashLayout;
 use varve::{FlashDriver, FlashPart};
-use varve_device::flash::CellMode;
+use varve_device::flash::{CellMode, FlashError};
 use varve_lab::flash_layout::{self, LayoutFile};
 use varve_models::flash::{FlashConfig, create_image, image_config};
 
@@ -27,12 +27,16 @@ fn modes(flash: &FlashConfig, layout: &FlashLayout) -> Vec<CellMode> {
 pub fn part(a: &FlashArgs) -> Result<Option<(FlashPart, u32)>, Failure> {
     let Some(path) = &a.flash else { return Ok(None) };
     let failed = |e: &dyn std::fmt::Display| Failure::Failed(e.to_string());
+    let unusable = |e: FlashError| match e {
+        FlashError::ImageDamaged { .. } => Failure::Found(format!("{e}; or remove it, and a new one is made")),
+        e => failed(&e),
+    };
     let file = a.regions.as_deref().map(LayoutFile::load).transpose().map_err(|e| failed(&e))?.unwrap_or_default();
     let profile = a.flash_profile.as_deref();
     let (flash, layout) = match path.exists() && profile.is_none() && file.profile.is_none() {
         // It says itself what it is.
         true => {
-            let (flash, _) = image_config(path).map_err(|e| failed(&e))?;
+            let (flash, _) = image_config(path).map_err(unusable)?;
             let layout = file.on(&flash).map_err(|e| failed(&e))?;
             (flash, layout)
         }
@@ -40,7 +44,7 @@ pub fn part(a: &FlashArgs) -> Result<Option<(FlashPart, u32)>, Failure> {
     };
     let wanted = modes(&flash, &layout);
     match path.exists() {
-        true => fits(path, &flash, &wanted)?,
+        true => fits(path, &flash, &wanted, image_config(path).map_err(unusable)?)?,
         false => create_image(path, &flash, &wanted, a.flash_paced).map_err(|e| failed(&e))?,
     }
     let part = FlashPart { path: path.clone(), regions: layout, driver: driver() };
@@ -48,8 +52,12 @@ pub fn part(a: &FlashArgs) -> Result<Option<(FlashPart, u32)>, Failure> {
 }
 
 /// Refuses an image that is another array than the layout is for.
-fn fits(path: &Path, flash: &FlashConfig, wanted: &[CellMode]) -> Result<(), Failure> {
-    let (there, modes) = image_config(path).map_err(|e| Failure::Failed(e.to_string()))?;
+fn fits(
+    path: &Path,
+    flash: &FlashConfig,
+    wanted: &[CellMode],
+    (there, modes): (FlashConfig, Vec<CellMode>),
+) -> Result<(), Failure> {
     let image = path.display();
     if there.geometry != flash.geometry {
         let (is, wanted) = (there.geometry, flash.geometry);

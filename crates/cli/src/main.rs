@@ -58,10 +58,12 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
+        Err(e) if e.kind() == clap::error::ErrorKind::InvalidUtf8 => {
+            return failed(std::env::args_os().any(|arg| arg == "--json"), &Failure::Usage(no_text()));
+        }
         Err(e) if e.use_stderr() && std::env::args_os().any(|arg| arg == "--json") => {
-            let failure = output::Failure::Usage(e.to_string().trim_start_matches("error: ").trim_end().into());
-            output::complain(failure.as_json());
-            return ExitCode::from(failure.exit_code());
+            let told = e.to_string().trim_start_matches("error: ").trim_end().into();
+            return failed(true, &Failure::Usage(told));
         }
         Err(e) => return told(&e),
     };
@@ -71,14 +73,24 @@ fn main() -> ExitCode {
     match run(out, &cli.command).and_then(flush) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) if failure.is_broken_pipe() => ExitCode::SUCCESS,
-        Err(failure) => {
-            match out.json {
-                true => output::complain(failure.as_json()),
-                false => output::complain(format_args!("varve: {failure}")),
-            }
-            ExitCode::from(failure.exit_code())
-        }
+        Err(failure) => failed(out.json, &failure),
     }
+}
+
+/// Says what failed.
+fn failed(json: bool, failure: &Failure) -> ExitCode {
+    match json {
+        true => output::complain(failure.as_json()),
+        false => output::complain(format_args!("varve: {failure}")),
+    }
+    ExitCode::from(failure.exit_code())
+}
+
+/// That an argument is no text where text is asked for: which ones are none, byte by byte.
+fn no_text() -> String {
+    let args = std::env::args_os().skip(1).filter(|arg| arg.to_str().is_none());
+    let args: Vec<String> = args.map(|arg| format!("{arg:?}")).collect();
+    format!("{}: not UTF-8, which only paths, and not those with more behind them, need not be", args.join(", "))
 }
 
 /// Prints help, the version, or what is wrong with the arguments.

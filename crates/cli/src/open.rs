@@ -8,12 +8,14 @@ use crate::output::{Failure, Out, about, complain};
 use crate::settings::{keep, settings};
 use crate::table_args::{Given, Tier};
 use crate::{array_settings, curves, flash};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use varve::array::{EXTENT, Layout, UNIT};
 use varve::{Db, DriveLayout, DrivePart, Layout as DbLayout, Options, RemotePart};
+use varve_lab::own;
 use varve_wire::{Keys, tcp};
 
 /// How much of a device is looked at to see whether it holds something.
@@ -118,6 +120,33 @@ fn drives(a: &LayoutArgs) -> Result<Option<DriveLayout>, Failure> {
     Ok(Some(DriveLayout { drives: parts, extent: extent.unwrap_or(EXTENT), layout }))
 }
 
+/// Files of a database's directory; its drives are `drive.0` and so on.
+const FILES: [&str; 8] = ["data", "log", "fast", "flash", "remote", "tier.json", "array.json", "lock"];
+
+/// Refuses a directory with files that are not of a database, but for those that were `named` for this one. What a
+/// creation left that was cut short is no reason.
+pub fn refuse_files(dir: &Path, command: &str, named: &[&Path]) -> Result<(), Failure> {
+    let whole =
+        |path: &Path| std::fs::canonicalize(if path.as_os_str().is_empty() { Path::new(".") } else { path }).ok();
+    let here = whole(dir);
+    let is_named =
+        |name: &OsStr| named.iter().any(|path| path.file_name() == Some(name) && path.parent().and_then(whole) == here);
+    let is_ours = |name: &OsStr| {
+        let text = name.to_str().unwrap_or_default();
+        FILES.contains(&text) || text.starts_with("drive.") || text.ends_with(".json.partial")
+    };
+    own::refuse_files_but(dir, command, &|name| is_ours(name) || is_named(name)).map_err(Failure::Usage)
+}
+
+/// The paths that were given for the parts of a new database.
+pub fn named(a: &LayoutArgs) -> Vec<&Path> {
+    let (devices, flash) = (&a.devices, &a.flash);
+    let data = devices.data.as_deref().map(Path::new);
+    let paths = [&devices.slow, &a.log_dir, &flash.flash, &flash.regions, &devices.keys.key, &devices.keys.peer];
+    let fast = devices.fast.iter().chain(&a.array.drives).map(|part| &*part.path);
+    paths.into_iter().flatten().map(|path| &**path).chain(data).chain(fast).collect()
+}
+
 /// Makes a database that lies as `layout` says.
 pub fn new_db(dir: &Path, layout: &DbLayout, options: Options) -> Result<Closing, Failure> {
     Ok(Closing(Db::create(dir, layout, options)?))
@@ -143,6 +172,10 @@ pub fn create(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) 
             return Err(Failure::Usage("a worker's device takes no fast device over it yet: leave --fast out".into()));
         }
         tcp::address(address, keys.is_some()).map_err(|e| Failure::Usage(e.to_string()))?;
+        let names = keys.iter().flat_map(|keys| [&keys.key, &keys.peer]);
+        if let Some(name) = names.into_iter().find(|name| name.to_str().is_none_or(|name| name.contains('\n'))) {
+            return Err(Failure::Usage(format!("{name:?}: the names of keys are noted as lines of UTF-8: rename it")));
+        }
         keys.as_ref().map(Keys::read).transpose().map_err(|e| Failure::Failed(e.to_string()))?;
     }
     layout.array = drives(a)?;
@@ -218,7 +251,7 @@ pub fn to_look(out: Out, place: &Place) -> Result<Closing, Failure> {
             })
         }
         // Readers create nothing: where the lock file is missing, a writer makes it.
-        Err(varve::Error::Io(e)) => match open_db(&place.dir, options(place)?) {
+        Err(varve::Error::Io(e)) if !place.dir.join("lock").exists() => match open_db(&place.dir, options(place)?) {
             Err(varve::Error::Io(_)) => Err(varve::Error::Io(e).into()),
             other => Ok(other?),
         },

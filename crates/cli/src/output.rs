@@ -50,6 +50,11 @@ impl From<varve_lab::Error> for Failure {
     fn from(e: varve_lab::Error) -> Failure {
         match e {
             varve_lab::Error::Option { .. } => Failure::Usage(e.to_string()),
+            // What may not be opened has a status of its own.
+            varve_lab::Error::Store(cause) => match cause.downcast::<varve_device::DeviceError>() {
+                Ok(cause) => Failure::Engine((*cause).into()),
+                Err(cause) => Failure::Failed(varve_lab::Error::Store(cause).to_string()),
+            },
             e => Failure::Failed(e.to_string()),
         }
     }

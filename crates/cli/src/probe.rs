@@ -1,6 +1,6 @@
 //! `probe` and `bench iomix`: devices and device profiles measured.
 
-use crate::output::{Failure, Out, Stdout, bytes, say, table};
+use crate::output::{Failure, Out, Stdout, about, bytes, say, table};
 use crate::text::size;
 use clap::Args;
 use std::io::Write;
@@ -203,7 +203,7 @@ pub fn probe(out: Out, a: &Probe) -> Result<(), Failure> {
             return Err(Failure::Found(format!("nothing is saved: the figures cannot be believed ({first})")));
         }
         let name = file.file_stem().map_or_else(|| "probed".into(), |s| s.to_string_lossy().into_owned());
-        std::fs::write(file, probe::fit(&report, &name)?.to_toml())?;
+        std::fs::write(file, probe::fit(&report, &name)?.to_toml()).map_err(|e| about(file, &e))?;
         out.note(format!("profile written to {}", file.display()));
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! `backup`, `restore`, `salvage`.
 
 use crate::args::rescue::{Backup, Restore, Salvage};
+use crate::open;
 use crate::output::{Failure, Out, Rows, about, bytes, complain, say};
 use crate::text;
 use serde_json::{Map, Value, json};
@@ -9,7 +10,7 @@ use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use varve::{BackupInfo, BackupOptions, Layout, Packing, RestoreOptions, SalvageReport};
+use varve::{BackupInfo, BackupOptions, Layout, Options, Packing, RestoreOptions, SalvageReport};
 use varve_rt::atomic::{AtomicU64, Ordering};
 
 fn is_stream(path: &Path) -> bool {
@@ -106,7 +107,7 @@ pub fn backup(out: Out, a: &Backup) -> Result<(), Failure> {
         Some(path) => Some(BackupInfo::read(&mut open_file(path)?)?),
         None => None,
     };
-    let db = crate::open::to_write(&a.place)?;
+    let db = open::to_write(&a.place)?;
     let bar = out.progress("pages", 1);
     let mut progress = |done, all| {
         bar.set_length(all);
@@ -145,6 +146,8 @@ pub fn backup(out: Out, a: &Backup) -> Result<(), Failure> {
 }
 
 pub fn restore(out: Out, a: &Restore) -> Result<(), Failure> {
+    let named = [&a.flash.flash, &a.flash.regions, &a.log_dir].into_iter().flatten().chain(&a.files);
+    open::refuse_files(&a.dir, "restore", &named.map(|path| &**path).collect::<Vec<_>>())?;
     let (files, read) = (a.files.iter().map(|path| open_file(path)), Arc::new(AtomicU64::new(0)));
     let counted = |file: Result<_, Failure>| file.map(|from| Counted { from, read: read.clone() });
     let mut files = files.map(counted).collect::<Result<Vec<_>, _>>()?;
@@ -178,7 +181,8 @@ pub fn salvage(out: Out, a: &Salvage) -> Result<(), Failure> {
     };
     let progress = out.progress("rows", 0);
     let mut failed = None;
-    let report = varve::salvage(&a.dir, &mut |row| {
+    let options = Options { flash: Some(crate::flash::driver()), ..Options::default() };
+    let report = varve::salvage_with(&a.dir, options, &mut |row| {
         let mut object = Map::new();
         object.insert("keyspace".into(), Value::from(row.keyspace));
         text::put(&mut object, "key", row.key);

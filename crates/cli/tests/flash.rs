@@ -142,7 +142,7 @@ fn what_does_not_belong_together_is_refused() {
     let plain = dir.at("plain");
     ok(&["create", &plain, "--log-mb", "1"], "");
     swap(&format!("{db}/flash"), &format!("{plain}/data"));
-    let told = fails(&["check", &db], "", 1);
+    let told = fails(&["check", &db], "", 3);
     assert!(told.contains("no image of flash"), "{told}");
     swap(&format!("{plain}/flash"), &dir.at("chips"));
     let told = fails(&["check", &plain], "", 3);
@@ -207,4 +207,39 @@ fn layouts_that_cannot_be_name_key_and_value() {
     assert!(said.contains("disk-15k") && said.contains("[flash]"), "{said}");
     let said = fails(&["create", &db, "--flash", &chips], "", 1);
     assert!(said.contains("--flash-profile"), "{said}");
+}
+
+/// Damage of the whole image: said as damage, and what was not cut off can be had.
+#[test]
+fn a_cut_image_is_damage() {
+    let dir = Scratch::new("flash-cut");
+    let (db, chips) = (create(&dir, "db"), dir.at("chips"));
+    ok(&["load", &db], rows("stock", 0..3000, &"x".repeat(300)));
+    let whole = std::fs::read(&chips).unwrap();
+    for len in [0, 10, 70_000, whole.len() / 8, whole.len() - 5000] {
+        std::fs::write(&chips, &whole[..len]).unwrap();
+        for args in [&["check", &db][..], &["get", &db, "stock", "00007"], &["put", &db, "stock", "00007", "y"]] {
+            let said = fails(args, "", 3);
+            let (cut, back) = (format!("was cut to {len} "), "put it back whole");
+            assert!(said.contains(&cut) && said.contains(back) && said.contains("restore a backup"), "{said}");
+        }
+        // A new database on it is refused the same, and says what to do.
+        let said = fails(&["create", &dir.at("new"), "--flash", &image(&dir, "chips"), "--log-mb", "1"], "", 3);
+        assert!(said.contains("remove it"), "{said}");
+    }
+    // As the message says.
+    let mut half = whole.clone();
+    half[whole.len() / 2..].fill(0);
+    std::fs::write(&chips, half).unwrap();
+    let found = support::varve(&["salvage", &db], "");
+    let (found, said) = (String::from_utf8_lossy(&found.stdout), String::from_utf8_lossy(&found.stderr));
+    assert!(found.lines().count() > 500, "{said}");
+    std::fs::write(&chips, &whole).unwrap();
+    assert!(ok(&["check", &db], "").contains("no damage found"));
+    let mut head = std::fs::read(&chips).unwrap();
+    head[30] ^= 1;
+    std::fs::write(&chips, head).unwrap();
+    assert!(fails(&["get", &db, "stock", "00007"], "", 3).contains("its head is not what was written"));
+    std::fs::write(&chips, vec![0; whole.len()]).unwrap();
+    assert!(fails(&["get", &db, "stock", "00007"], "", 3).contains("was overwritten"));
 }

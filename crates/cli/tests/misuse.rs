@@ -381,7 +381,20 @@ fn arguments_that_are_not_utf8_are_no_panic() {
     for option in ["--drive", "--fast"] {
         let (code, said) = run(&[&words(&["create", option])[..], &[drive, dir]].concat());
         assert!(code == Some(2) && said.contains("UTF-8") && !said.contains("panic"), "{option}: {code:?} {said}");
+        assert!(said.contains(r"d\xFF:100M"), "byte by byte: {said}");
     }
+    let (code, said) =
+        run(&[&words(&["create", "db", "--data"])[..], &[OsStr::from_bytes(b"remote:h\xffst:99")]].concat());
+    assert!(code == Some(2) && said.contains(r"h\xFFst:99") && said.contains("UTF-8"), "{code:?} {said}");
+    let keys = [OsStr::new("--key"), OsStr::from_bytes(b"k\xff"), OsStr::new("--peer"), OsStr::new("p")];
+    let (code, said) = run(&[&words(&["create", "db", "--data", "remote:127.0.0.1:9"])[..], &keys].concat());
+    assert!(code == Some(2) && said.contains(r"k\xFF") && said.contains("UTF-8"), "{code:?} {said}");
+    assert!(!place.path().join("db").exists(), "nothing was made");
+    // The note of where a worker is, overwritten.
+    ok(&["create", &place.at("far")], "");
+    std::fs::remove_file(place.path().join("far/data")).expect("a file");
+    std::fs::write(place.path().join("far/remote"), b"varve remote 1\nh\xffst:99\n").expect("a file");
+    assert!(fails(&["info", &place.at("far")], "", 3).contains("the address of a worker"));
     assert_eq!(run(&[OsStr::new("create"), dir]).0, Some(0));
     let (code, said) = run(&[OsStr::new("backup"), dir, OsStr::from_bytes(b"b\xff")]);
     assert_eq!(code, Some(0), "{said}");
@@ -439,14 +452,74 @@ fn a_directory_that_cannot_be_made_is_told_by_its_reason() {
     let sealed = place.path().join("sealed");
     std::fs::create_dir(&sealed).expect("a directory");
     std::fs::set_permissions(&sealed, std::fs::Permissions::from_mode(0o555)).expect("its owner may");
-    let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
-    command.args(["create", &place.at("sealed/db")]);
-    if File::create(sealed.join("all is allowed")).is_ok() {
-        command.uid(65534).gid(65534);
+    let shut = place.path().join("shut");
+    std::fs::create_dir_all(shut.join("within")).expect("a directory");
+    std::fs::set_permissions(&shut, std::fs::Permissions::from_mode(0o000)).expect("its owner may");
+    let all_is_allowed = File::create(sealed.join("all is allowed")).is_ok();
+    let (create, sealed, within) = (place.at("sealed/db"), place.at("sealed"), place.at("shut/within"));
+    for args in [&["create", &create][..], &["probe", &sealed, "--quick"], &["probe", &within, "--quick"]] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
+        command.args(args);
+        if all_is_allowed {
+            command.uid(65534).gid(65534);
+        }
+        // (Where the user of that number may not start the command there is nothing to see.)
+        let Ok(out) = command.output() else { return };
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(7), "{args:?}: {said}");
+        assert!(said.contains("no permission") && said.contains("owner and mode"), "{said}");
     }
-    // (Where the user of that number may not start the command there is nothing to see.)
-    let Ok(out) = command.output() else { return };
-    let said = String::from_utf8_lossy(&out.stderr);
-    assert_eq!(out.status.code(), Some(7), "{said}");
-    assert!(said.contains("no permission") && said.contains("owner and mode"), "{said}");
+    std::fs::set_permissions(&shut, std::fs::Permissions::from_mode(0o700)).expect("its owner may");
+}
+
+/// A new database is not made among files of somebody else.
+#[test]
+fn a_database_is_made_only_where_nothing_else_is() {
+    let place = Scratch::new("among");
+    let (dir, backup) = (place.at("etc"), place.at("backup"));
+    let db = database(&place);
+    ok(&["backup", &db, &backup], "");
+    std::fs::create_dir(&dir).expect("a directory");
+    std::fs::write(place.path().join("etc/passwd"), "root").expect("a file");
+    for args in [&["create", &dir][..], &["restore", &dir, &backup]] {
+        let said = fails(args, "", 2);
+        assert!(
+            said.contains("files in it") && said.contains(args[0]) && said.contains("empty or not there"),
+            "{said}"
+        );
+        assert_eq!(std::fs::read_dir(&dir).expect("it is there").count(), 1, "nothing was made");
+    }
+    // What a file system has of itself, what is given for the database, and what a creation left that was cut short.
+    std::fs::remove_file(place.path().join("etc/passwd")).expect("a file");
+    std::fs::create_dir(place.path().join("etc/lost+found")).expect("a directory");
+    let (pages, unfinished) = (place.at("etc/pages"), place.at("etc/data"));
+    std::fs::write(&pages, "").expect("a file");
+    std::fs::write(unfinished, "").expect("a file");
+    std::fs::write(place.path().join("etc/log"), "").expect("a file");
+    ok(&["create", &dir, "--slow", &pages], "");
+    assert!(fails(&["create", &dir], "", 6).contains("already holds a database"));
+}
+
+/// Where nobody can write there is nothing to lock: a copy without the lock file can be read.
+#[test]
+fn a_read_only_mount_needs_no_lock_file() {
+    let place = Scratch::new("mounted");
+    let dir = database(&place);
+    std::fs::remove_file(place.path().join("db/lock")).expect("it is there");
+    let mounted = |script: &str| {
+        let script = format!("mount --bind \"$1\" \"$1\" && mount -o remount,bind,ro \"$1\" || exit 77; {script}");
+        let args = ["--user", "--map-root-user", "--mount", "sh", "-c", &script, "sh", &dir];
+        let out = Command::new("unshare").args(args).env("VARVE", env!("CARGO_BIN_EXE_varve")).output();
+        out.ok().filter(|out| out.status.code() != Some(77) && !out.stderr.starts_with(b"unshare:"))
+    };
+    // (Where mounting is not allowed there is nothing to see.)
+    let Some(out) = mounted("\"$VARVE\" get \"$1\" default a && \"$VARVE\" check \"$1\"") else { return };
+    let (told, said) = (String::from_utf8_lossy(&out.stdout), String::from_utf8_lossy(&out.stderr));
+    assert!(out.status.success() && told.starts_with("1\n") && told.contains("no damage found"), "{told} {said}");
+    let out = mounted("\"$VARVE\" put \"$1\" default a 2").expect("as before");
+    assert_eq!(out.status.code(), Some(7), "{}", String::from_utf8_lossy(&out.stderr));
+    assert!(!place.path().join("db/lock").exists(), "nothing was written");
+    // Where it can be made it is.
+    assert_eq!(ok(&["get", &dir, "default", "a"], ""), "1\n");
+    assert!(place.path().join("db/lock").exists());
 }

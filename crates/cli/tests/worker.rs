@@ -160,6 +160,23 @@ fn what_cannot_be_is_refused() {
     assert!(error.contains("remote") && error.contains("HOST:PORT"), "{error}");
 }
 
+/// One that takes connections and says nothing is not waited for any longer than the documentation says.
+#[test]
+fn a_worker_that_says_nothing_is_given_up() {
+    let place = Scratch::new("silent");
+    let db = place.at("db");
+    let worker = Serves::start(&place.at("data"), "127.0.0.1:0", &[]);
+    run(&["create", &db, "--data", &format!("remote:{}", worker.at)], 0);
+    let at = worker.at.clone();
+    drop(worker);
+    let listener = std::net::TcpListener::bind(&at).expect("nobody listens there");
+    let said = run(&["get", &db, "k", "a"], 1);
+    assert!(said.contains("did not answer within 15000 ms"), "{said}");
+    // It was tried once.
+    listener.set_nonblocking(true).expect("a socket");
+    assert!(listener.accept().is_ok() && listener.accept().is_err());
+}
+
 /// What a database cannot have is said before anything is made.
 #[test]
 fn a_creation_that_cannot_be_finished_leaves_nothing() {

@@ -1,12 +1,18 @@
 //! Databases that a tool makes for itself: what it finds must be its own, or nothing.
 
+use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use varve::Db;
 
 /// Refuses a directory with files that are no database: the tool would make one among them.
 pub fn refuse_files(dir: &Path, tool: &str) -> Result<(), String> {
-    // What a failed creation leaves behind is in nobody's way.
-    let foreign = |name: std::ffi::OsString| name != "lock";
+    refuse_files_but(dir, tool, &|_| false)
+}
+
+/// The same, but for files by these names.
+pub fn refuse_files_but(dir: &Path, tool: &str, but: &dyn Fn(&OsStr) -> bool) -> Result<(), String> {
+    // What a failed creation leaves behind is in nobody's way, nor what a file system has in its root.
+    let foreign = |name: OsString| name != "lock" && name != "lost+found" && !but(&name);
     let occupied = || std::fs::read_dir(dir).is_ok_and(|files| files.flatten().any(|file| foreign(file.file_name())));
     if varve::exists(dir) || !occupied() {
         return Ok(());

@@ -10,6 +10,7 @@
 use crate::link::{Direction, LinkModel, PipeReceiver, PipeSender};
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 use varve_rt::Mutex;
 use varve_rt::atomic::{AtomicBool, Ordering};
 use varve_rt::channel::{Receiver, Sender, unbounded};
@@ -104,7 +105,7 @@ impl Port {
 }
 
 impl Connector for Port {
-    fn connect(&self) -> io::Result<Arc<dyn Connection>> {
+    fn connect(&self, _limit: Duration) -> io::Result<Arc<dyn Connection>> {
         let refused = || io::Error::new(io::ErrorKind::ConnectionRefused, "nobody listens there");
         self.link.transfer(Direction::Down, OPENING);
         self.link.transfer(Direction::Up, OPENING);

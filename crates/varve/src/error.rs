@@ -307,6 +307,8 @@ pub enum Damage {
     },
     /// A superblock.
     Superblock(String),
+    /// What holds the pages, as a whole: it was cut, or overwritten.
+    Device(String),
 }
 
 impl std::fmt::Display for Damage {
@@ -317,6 +319,7 @@ impl std::fmt::Display for Damage {
             }
             Damage::Log { lsn, what } => write!(f, "log at LSN {lsn}: {what}"),
             Damage::Superblock(what) => write!(f, "superblock: {what}"),
+            Damage::Device(what) => f.write_str(what),
         }
     }
 }

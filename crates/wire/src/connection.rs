@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// One end of a connection. Several threads may use it: one of them receives, and one at a time sends.
 pub trait Connection: Send + Sync {
@@ -20,8 +21,8 @@ pub trait Connection: Send + Sync {
 
 /// Makes connections to one worker.
 pub trait Connector: Send + Sync {
-    /// A new connection, or why there is none.
-    fn connect(&self) -> io::Result<Arc<dyn Connection>>;
+    /// A new connection, waited for about so long at most, or why there is none.
+    fn connect(&self, limit: Duration) -> io::Result<Arc<dyn Connection>>;
 
     /// Who is at the other end, for messages.
     fn peer(&self) -> Arc<str>;

@@ -42,6 +42,6 @@ pub use handler::{Handler, Request, Responder};
 pub use limits::Limits;
 pub use op::Op;
 pub use remote::RemoteDevice;
-pub use session::{Session, SessionOptions};
+pub use session::{ONE_TRY, Session, SessionOptions};
 pub use tls::{KeyError, KeyFiles, Keys};
 pub use worker::Worker;

@@ -96,7 +96,8 @@ impl Core {
         let mut found = Vec::new();
         for range in known.into_iter().filter(|range| range.end <= len) {
             let request = BlockRequest::Read { offset: range.start, len: (range.end - range.start) as u32 };
-            let reply = client.request(request.op(), &[&request.head()], Some(self.session.options().answer))?;
+            let limit = self.session.options().answer.min(self.session.options().patience);
+            let reply = client.request(request.op(), &[&request.head()], Some(limit))?;
             found.push((range, reply));
         }
         let mut state = self.state.lock();

@@ -9,7 +9,7 @@ use crate::facts::{Facts, Role};
 use crate::op::Op;
 use std::sync::Arc;
 use std::time::Duration;
-use varve_rt::{Mutex, now, sleep};
+use varve_rt::{Instant, Mutex, now, sleep};
 
 /// How a session behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,15 +18,19 @@ pub struct SessionOptions {
     pub role: Role,
     /// How long an answer may take, before the connection counts as lost.
     pub answer: Duration,
-    /// How long a lost connection is tried to be made again.
+    /// How long connecting may take, and a lost connection is tried to be made again, its first words included. Then
+    /// the worker is gone: each later request tries once, for [`ONE_TRY`] at most, until one finds it again.
     pub patience: Duration,
 }
 
 impl Default for SessionOptions {
     fn default() -> SessionOptions {
-        SessionOptions { role: Role::Owner, answer: Duration::from_secs(30), patience: Duration::from_secs(30) }
+        SessionOptions { role: Role::Owner, answer: Duration::from_secs(30), patience: Duration::from_secs(15) }
     }
 }
+
+/// How long a worker that is gone is looked for by one request.
+pub const ONE_TRY: Duration = Duration::from_secs(1);
 
 /// Between two tries to connect, at first and at most.
 const PAUSE: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(500)];
@@ -48,6 +52,8 @@ struct State {
     client: Arc<Client>,
     /// Connections made.
     made: u64,
+    /// Since when there is none.
+    gone: Option<Instant>,
     closed: bool,
     /// Of the device that is reached over it.
     guard: Option<Guard>,
@@ -57,8 +63,8 @@ impl Session {
     /// Connects, or says why that is not possible.
     pub fn open(connector: Arc<dyn Connector>, options: SessionOptions) -> Result<Arc<Session>, WireError> {
         let number = varve_rt::rng().next_u64();
-        let client = connect(&*connector, &options, number)?;
-        let state = Mutex::new(State { client, made: 1, closed: false, guard: None });
+        let client = connect(&*connector, &options, number, options.patience)?;
+        let state = Mutex::new(State { client, made: 1, gone: None, closed: false, guard: None });
         Ok(Arc::new(Session { connector, options, client: number, state, connecting: Mutex::new(()) }))
     }
 
@@ -88,8 +94,8 @@ impl Session {
     }
 
     /// A new connection, to a worker that may be used if it is not the one of before.
-    fn connect(&self, lost: &Client) -> Result<Arc<Client>, WireError> {
-        let client = connect(&*self.connector, &self.options, self.client)?;
+    fn connect(&self, lost: &Client, limit: Duration) -> Result<Arc<Client>, WireError> {
+        let client = connect(&*self.connector, &self.options, self.client, limit)?;
         let guard = self.state.lock().guard.clone();
         let Some(guard) = guard.filter(|_| client.facts().boot != lost.facts().boot) else { return Ok(client) };
         guard(&client).map(|()| client)
@@ -111,7 +117,7 @@ impl Session {
     }
 
     /// A connection that is not `lost`: the one that somebody made meanwhile, or a new one, tried for as long as the
-    /// options say.
+    /// options say since it was first missed.
     pub fn instead_of(&self, lost: &Arc<Client>) -> Result<Arc<Client>, WireError> {
         // Nothing that was sent over it may be done after what is sent over the next one: the worker sees to that when
         // the next one comes.
@@ -121,16 +127,19 @@ impl Session {
         if !Arc::ptr_eq(&now_used, lost) && !now_used.is_lost() {
             return Ok(now_used);
         }
-        let (deadline, mut pause) = (now() + self.options.patience, PAUSE[0]);
+        let missed = *self.state.lock().gone.get_or_insert_with(now);
+        let (deadline, mut pause) = (missed + self.options.patience, PAUSE[0]);
         loop {
             if self.state.lock().closed {
                 return Err(WireError::Lost { peer: self.peer(), why: "it was closed here".into() });
             }
-            let error = match self.connect(&now_used) {
+            let left = deadline.duration_since(now()).max(ONE_TRY.min(self.options.patience));
+            let error = match self.connect(&now_used, left) {
                 Ok(client) => {
                     let mut state = self.state.lock();
                     state.client = client.clone();
                     state.made += 1;
+                    state.gone = None;
                     return Ok(client);
                 }
                 Err(error) => error,
@@ -169,8 +178,13 @@ impl Drop for Session {
     }
 }
 
-fn connect(connector: &dyn Connector, options: &SessionOptions, number: u64) -> Result<Arc<Client>, WireError> {
+fn connect(
+    connector: &dyn Connector,
+    options: &SessionOptions,
+    number: u64,
+    limit: Duration,
+) -> Result<Arc<Client>, WireError> {
     let lost = |e: std::io::Error| WireError::Lost { peer: connector.peer(), why: e.to_string().into() };
-    let connection = connector.connect().map_err(lost)?;
-    Client::hello(connection, options.role, number, options.answer)
+    let connection = connector.connect(limit).map_err(lost)?;
+    Client::hello(connection, options.role, number, limit.min(options.answer))
 }

@@ -17,7 +17,7 @@ use varve_rt::{Condvar, Mutex};
 /// Bytes of one receive.
 const PIECE: usize = 64 << 10;
 
-/// How long a connection is waited for, and how long bytes may find no room in it.
+/// How long bytes may find no room in a connection.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// How long a handshake may take.
@@ -156,11 +156,12 @@ impl TcpConnector {
 }
 
 impl Connector for TcpConnector {
-    fn connect(&self) -> io::Result<Arc<dyn Connection>> {
+    fn connect(&self, limit: Duration) -> io::Result<Arc<dyn Connection>> {
         on_threads()?;
-        let stream = TcpStream::connect_timeout(&self.address, PATIENCE)?;
+        let stream = TcpStream::connect_timeout(&self.address, limit)?;
         set_up(&stream)?;
-        let channel = self.keys.as_ref().map(|keys| keys.connect(&stream, HANDSHAKE)).transpose()?;
+        let handshake = HANDSHAKE.min(limit);
+        let channel = self.keys.as_ref().map(|keys| keys.connect(&stream, handshake)).transpose()?;
         Ok(Arc::new(Tcp { stream, peer: self.name.clone(), closed: AtomicBool::new(false), channel }))
     }
 

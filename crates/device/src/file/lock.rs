@@ -1,9 +1,11 @@
 //! The advisory lock of a database directory.
 
 use crate::{DeviceError, OpKind};
+use std::ffi::CString;
 use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, Write};
+use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +17,8 @@ const FILE: &str = "lock";
 /// the process ends, however it ends. Writers hold it alone, read-only users together.
 #[derive(Debug)]
 pub struct DirLock {
-    file: File,
+    /// None: nobody can write there, so that there is nothing to lock.
+    file: Option<File>,
 }
 
 impl DirLock {
@@ -31,29 +34,43 @@ impl DirLock {
         lock(&mut file, libc::LOCK_EX, dir)?;
         // Informative only, so its failure (a full disk) is no reason not to open.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(DirLock { file })
+        Ok(DirLock { file: Some(file) })
     }
 
-    /// Takes the lock for reading, without writing a byte. The lock file must exist.
+    /// Takes the lock for reading, without writing a byte. The lock file must exist, unless the directory is on a file
+    /// system that is mounted for reading only.
     ///
     /// # Errors
     /// [`DeviceError::Locked`] if a writer holds it.
     pub fn shared(dir: impl AsRef<Path>) -> Result<DirLock, DeviceError> {
         let dir = dir.as_ref();
         let mut open = OpenOptions::new();
-        let mut file =
-            open.read(true).custom_flags(libc::O_NONBLOCK).open(dir.join(FILE)).map_err(|e| failed(dir, &e))?;
+        let mut file = match open.read(true).custom_flags(libc::O_NONBLOCK).open(dir.join(FILE)) {
+            Err(e) if e.kind() == ErrorKind::NotFound && is_read_only(dir) => return Ok(DirLock { file: None }),
+            opened => opened.map_err(|e| failed(dir, &e))?,
+        };
         lock(&mut file, libc::LOCK_SH, dir)?;
-        Ok(DirLock { file })
+        Ok(DirLock { file: Some(file) })
     }
+}
+
+/// Whether a directory is on a file system that is mounted for reading only.
+fn is_read_only(dir: &Path) -> bool {
+    let Ok(name) = CString::new(dir.as_os_str().as_bytes()) else { return false };
+    // SAFETY: zeros are a value of the structure, which the system call fills.
+    let mut found: libc::statvfs = unsafe { std::mem::zeroed() };
+    // SAFETY: the name ends with a zero, and both outlive the call.
+    let told = unsafe { libc::statvfs(name.as_ptr(), &raw mut found) };
+    told == 0 && found.f_flag & libc::ST_RDONLY != 0
 }
 
 impl Drop for DirLock {
     /// Unlocks the file before it is closed: a process that was just started shares it until it begins its own program,
     /// and the lock is the file's, not the descriptor's.
     fn drop(&mut self) {
+        let Some(file) = &self.file else { return };
         // SAFETY: a system call without memory, on a descriptor that `file` keeps open.
-        unsafe { libc::flock(self.file.as_raw_fd(), libc::LOCK_UN) };
+        unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };
     }
 }
 
@@ -63,6 +80,7 @@ fn failed(dir: &Path, e: &std::io::Error) -> DeviceError {
 }
 
 fn lock(file: &mut File, how: i32, dir: &Path) -> Result<(), DeviceError> {
+    assert!(matches!(how, libc::LOCK_EX | libc::LOCK_SH), "writers are alone, readers together");
     loop {
         // SAFETY: a system call without memory, on a descriptor that `file` keeps open.
         if unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } == 0 {

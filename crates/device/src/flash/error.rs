@@ -140,6 +140,13 @@ pub enum FlashError {
         /// What is wrong, and what to do.
         why: String,
     },
+    /// A file that an array is kept in was cut or overwritten.
+    ImageDamaged {
+        /// The file.
+        path: String,
+        /// What is wrong, and what to do.
+        why: String,
+    },
     /// The power is off.
     PowerLost,
     /// So many blocks are bad that the drive takes no more writes.
@@ -206,6 +213,7 @@ impl std::fmt::Display for FlashError {
                 write!(f, "logical page {page} does not exist: the drive has {pages}")
             }
             FlashError::Image { path, why } => write!(f, "the image {path} cannot be used: {why}"),
+            FlashError::ImageDamaged { path, why } => write!(f, "the image {path} is damaged: {why}"),
             FlashError::PowerLost => write!(f, "the flash has lost power: restore it, then find the map again"),
             FlashError::EndOfLife { bad } => write!(
                 f,

@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::iomix::{self, Extent, Load, Pages, Sample};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use varve_device::{Device, FileDevice};
+use varve_device::{Device, DeviceError, FileDevice, OpKind};
 use varve_models::{Build, Profile};
 use varve_rt::sim;
 use varve_volume::{Single, VolumeError};
@@ -29,6 +29,12 @@ impl Drop for Scratch {
 
 /// A scratch file of `len` bytes in a directory, reached with direct I/O where that is possible and written whole.
 fn scratch(dir: &Path, len: u64) -> Result<(Scratch, Arc<dyn Device>)> {
+    if let Err(e) = std::fs::metadata(dir)
+        && e.kind() == std::io::ErrorKind::PermissionDenied
+    {
+        let (name, errno) = (dir.display().to_string().into(), e.raw_os_error().unwrap_or_default());
+        return Err(Error::store(DeviceError::from_errno(OpKind::Open, &name, 0, 0, errno)));
+    }
     if !dir.is_dir() {
         let why = format!("{} is no directory; give one on the file system to measure", dir.display());
         return Err(Error::Option { name: "path", why });

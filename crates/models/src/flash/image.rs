@@ -47,6 +47,10 @@ fn broken(path: &Path, why: impl std::fmt::Display) -> FlashError {
     FlashError::Image { path: path.display().to_string(), why: why.to_string() }
 }
 
+fn damaged(path: &Path, why: impl std::fmt::Display) -> FlashError {
+    FlashError::ImageDamaged { path: path.display().to_string(), why: why.to_string() }
+}
+
 /// Where things are.
 #[derive(Clone, Copy)]
 struct Places {
@@ -272,11 +276,17 @@ fn at_once(flash: &FlashConfig) -> FlashConfig {
     FlashConfig { timing, suspend: None, ..flash.clone() }
 }
 
-fn read_head(file: &File, path: &Path) -> Result<Head, FlashError> {
-    let mut head = vec![0; HEAD as usize];
-    let read = file.read_exact_at(&mut head, 0);
-    if read.is_err() || head[..8] != MAGIC[..] {
-        return Err(broken(path, "it is no image of flash: make one with `varve create --flash image:PATH`"));
+/// What an image says of itself; `none`: what is wrong with a file that is none.
+fn read_head(file: &File, path: &Path, none: FlashError) -> Result<Head, FlashError> {
+    let len = file.metadata().map_err(|e| broken(path, e))?.len();
+    let mut head = vec![0; len.min(HEAD) as usize];
+    file.read_exact_at(&mut head, 0).map_err(|e| broken(path, e))?;
+    let known = head.len().min(MAGIC.len());
+    if head[..known] != MAGIC[..known] {
+        return Err(none);
+    }
+    if len < HEAD {
+        return Err(damaged(path, format_args!("it was cut to {len} bytes, less than its head; put it back whole")));
     }
     let four = |at: usize| u32::from_le_bytes(head[at..at + 4].try_into().expect("four bytes"));
     let (version, crc, len) = (four(8), four(12), four(16) as usize);
@@ -287,9 +297,24 @@ fn read_head(file: &File, path: &Path) -> Result<Head, FlashError> {
         ));
     }
     let text = head.get(20..20 + len).filter(|text| crc32c::crc32c(text) == crc);
-    let text =
-        text.and_then(|text| std::str::from_utf8(text).ok()).ok_or_else(|| broken(path, "its head is damaged"))?;
+    let text = text.and_then(|text| std::str::from_utf8(text).ok());
+    let text = text.ok_or_else(|| damaged(path, "its head is not what was written; put it back"))?;
     toml::from_str(text).map_err(|e| broken(path, format_args!("its head cannot be read: {}", e.message())))
+}
+
+/// Fails if the file is shorter than its head says.
+fn is_whole(file: &File, path: &Path, places: &Places) -> Result<(), FlashError> {
+    let (len, whole) = (file.metadata().map_err(|e| broken(path, e))?.len(), places.len());
+    if len >= whole {
+        return Ok(());
+    }
+    Err(damaged(
+        path,
+        format_args!(
+            "it was cut to {len} of its {whole} bytes; put it back whole, or make it as long again \
+             (`truncate -s {whole}`): then `salvage` finds what was not cut off"
+        ),
+    ))
 }
 
 /// Makes an image with nothing on it; `modes`: how the cells of each chip are used. `paced`: its operations take the
@@ -319,11 +344,14 @@ pub fn create_image(path: &Path, flash: &FlashConfig, modes: &[CellMode], paced:
 /// What an image is an array of.
 pub fn image_config(path: &Path) -> Result<(FlashConfig, Vec<CellMode>), FlashError> {
     let file = File::open(path).map_err(|e| broken(path, e))?;
-    let head = read_head(&file, path)?;
+    let none = broken(path, "it is no image of flash: make one with `varve create --flash image:PATH`");
+    let head = read_head(&file, path, none)?;
+    head.flash.validate()?;
+    is_whole(&file, path, &Places::of(head.flash.geometry))?;
     Ok((head.flash, head.modes))
 }
 
-/// Opens an image, for one process at a time.
+/// Opens an image, for one process at a time. What is none any more is damaged.
 pub fn open_image(path: &Path) -> Result<Arc<RawModel>, FlashError> {
     assert!(!varve_rt::in_simulation(), "a simulation has no files: use a model in memory");
     let io = |e: io::Error| broken(path, e);
@@ -331,9 +359,11 @@ pub fn open_image(path: &Path) -> Result<Arc<RawModel>, FlashError> {
     if file.try_lock().is_err() {
         return Err(broken(path, "another process uses it"));
     }
-    let Head { paced, modes, flash } = read_head(&file, path)?;
+    let none = damaged(path, "it was overwritten: it is no image of flash any more; put it back");
+    let Head { paced, modes, flash } = read_head(&file, path, none)?;
     flash.validate()?;
     let places = Places::of(flash.geometry);
+    is_whole(&file, path, &places)?;
     let (mut blocks, mut pages) =
         (vec![0; (flash.geometry.blocks() as u64 * BLOCK) as usize], vec![0; (places.all_pages() * PAGE) as usize]);
     file.read_exact_at(&mut blocks, places.blocks).map_err(io)?;

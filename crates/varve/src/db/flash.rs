@@ -4,7 +4,7 @@
 
 use super::devices::{self, FLASH};
 use super::options::{Layout, Options};
-use crate::error::{Error, Result};
+use crate::error::{Damage, Error, Result};
 use crate::wal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,7 +51,10 @@ fn raw(dir: &Path, driver: &FlashDriver) -> Result<Arc<dyn RawFlash>> {
     let path = dir.join(FLASH);
     // The file itself is what nobody else may use.
     let path = std::fs::canonicalize(&path).map_err(|e| devices::path_error("find", &path, &e))?;
-    (driver.0)(&path).map_err(|e| Error::Invalid(e.to_string()))
+    (driver.0)(&path).map_err(|e| match e {
+        FlashError::ImageDamaged { .. } => Error::Corrupt(Damage::Device(e.to_string())),
+        e => Error::Invalid(e.to_string()),
+    })
 }
 
 /// Makes the regions of a new database on the flash that the directory names.

@@ -61,7 +61,7 @@ pub use read_only::SealReport;
 pub use reads::ReadFuture;
 pub use remote::KeyFiles;
 pub use rows::Rows;
-pub use salvage::{SalvageReport, SalvagedRow, salvage, salvage_on};
+pub use salvage::{SalvageReport, SalvagedRow, salvage, salvage_on, salvage_with};
 pub use scan::Scan;
 pub use snapshot::Snapshot;
 pub use stats::{Figure, KeyspaceUpdates, Stats};

@@ -80,7 +80,19 @@ const WINDOW: usize = 16 << 20;
 /// # Errors
 /// `NoDatabase`, `InUse`, `NotBuilt`; what `each` returns; device errors other than of single pages.
 pub fn salvage(dir: impl AsRef<Path>, each: &mut dyn FnMut(SalvagedRow<'_>) -> Result<()>) -> Result<SalvageReport> {
-    let options = Options { read_only: true, without_drive: true, ..Options::default() };
+    salvage_with(dir, Options::default(), each)
+}
+
+/// [`salvage`] of a database that lies on what only the program can open: native flash, by [`Options::flash`].
+///
+/// # Errors
+/// As [`salvage`].
+pub fn salvage_with(
+    dir: impl AsRef<Path>,
+    options: Options,
+    each: &mut dyn FnMut(SalvagedRow<'_>) -> Result<()>,
+) -> Result<SalvageReport> {
+    let options = Options { read_only: true, without_drive: true, ..options };
     let open = devices::open(dir.as_ref(), &options)?;
     let missing: Vec<String> = open.devices.missing.iter().map(usize::to_string).collect();
     let mut report = salvage_on(&open.devices, each)?;

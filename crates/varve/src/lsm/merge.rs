@@ -180,7 +180,8 @@ pub(crate) struct Retention {
     below: Below,
     ranges: Fragments,
     key: Option<Vec<u8>>,
-    /// Stripe of the entry of the key before.
+    /// Commit number and stripe of the entry before.
+    commit: Lsn,
     stripe: usize,
 }
 
@@ -188,12 +189,18 @@ impl Retention {
     /// `moments` ascend; `ranges` are all range deletions of what is merged.
     pub(crate) fn new(moments: Vec<Lsn>, below: Below, ranges: Fragments) -> Retention {
         assert!(moments.is_sorted(), "moments ascend");
-        Retention { moments, below, ranges, key: None, stripe: 0 }
+        Retention { moments, below, ranges, key: None, commit: 0, stripe: 0 }
     }
 
     /// The range deletions that are kept.
     pub(crate) fn ranges(&self) -> Fragments {
         self.ranges.kept(&self.moments, self.below.is_empty())
+    }
+
+    /// Whether an entry comes after the one that was asked about last.
+    pub(crate) fn is_next(&self, entry: &Entry<'_>) -> bool {
+        let last = self.key.as_deref().map(|key| (key, self.commit));
+        last.is_none_or(|last| order(last, (entry.key, entry.commit)).is_lt())
     }
 
     /// Whether the next entry is kept.
@@ -208,7 +215,7 @@ impl Retention {
             key.clear();
             key.extend_from_slice(entry.key);
         }
-        self.stripe = stripe;
+        (self.commit, self.stripe) = (entry.commit, stripe);
         if self.ranges.hide(entry.key, entry.commit, &self.moments) {
             return false;
         }

@@ -298,13 +298,15 @@ impl Super {
 
     fn is_sane(&self) -> bool {
         let (shape, extents) = (&self.shape, u64::from(self.sizes.extents));
-        let slots = shape.drives.iter().map(|drive| u64::from(drive.slots));
+        let slots: u64 = shape.drives.iter().map(|drive| u64::from(drive.slots)).sum();
         super::check_layout(shape.extent, &shape.layout, shape.drives.len()).is_ok()
             && (LEAST_JOURNAL..=MOST_JOURNAL).contains(&shape.journal_blocks)
             && shape.map_room() >= self.sizes.extents as usize
             && (shape.tables_end()..MOST).contains(&shape.data_at)
-            // An extent has a slot of its own: memory is not asked for a table that no drive has room for.
-            && extents <= slots.sum()
+            // An extent has a slot of its own, and the map room for one of each: so memory is not asked for a table
+            // that no drive has room for, nor for slots of a drive that cannot be looked at.
+            && extents <= slots
+            && slots <= (shape.map_room() as u64).min(u32::MAX.into())
             && self.sequence < MOST
             && self.generation.number < MOST
             && shape.drives.iter().all(|drive| drive.blank_from <= drive.slots)

@@ -266,7 +266,10 @@ fn members(looked: Vec<Looked>, how: OpenHow) -> Result<(Vec<Present>, Vec<usize
     for (number, Looked { name, device }) in looked.into_iter().enumerate().filter(|(n, _)| places.contains(n)) {
         match device {
             // What is not of the array has nothing of it.
-            Ok((_, Err(VolumeError::Mismatch(_)))) if how == OpenHow::Without => missing.push(number),
+            Ok((_, Err(VolumeError::Mismatch(why)))) if how == OpenHow::Without => {
+                told.push(why);
+                missing.push(number);
+            }
             Ok((device, found)) => present.push(Present { number, name, device, found: found? }),
             Err(why) => {
                 told.push(format!("{name} (drive {number} of {count}): {why}"));

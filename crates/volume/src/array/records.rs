@@ -17,6 +17,9 @@ use varve_device::{AlignedBuf, Device, DeviceError, Io, read_at};
 /// Blocks of a journal (assumed): 31 changes between two maps.
 pub(super) const JOURNAL_BLOCKS: u32 = 64;
 
+/// Blocks of a map that are read at a time: 1 MiB.
+const MAP_PIECE: usize = 256;
+
 /// What is written on the drives of an open array.
 pub(super) struct Records {
     pub shape: Shape,
@@ -286,15 +289,21 @@ pub(super) fn find(drive: &dyn Device) -> Result<Found, NotFound> {
     Ok(found)
 }
 
+/// The map's entries, none if it is damaged. It is read piece by piece, so that memory is asked only for what is there.
 fn read_map(drive: &dyn Device, sup: &Super) -> Result<Option<Vec<Entry>>, DeviceError> {
     let (count, array) = (sup.sizes.extents as usize, sup.shape.array);
-    let mut bytes = AlignedBuf::new(count.div_ceil(ENTRIES) * BLOCK);
-    if !bytes.is_empty() {
-        read_at(drive, sup.shape.map_at(sup.sequence), &mut bytes)?;
+    let (all, mut entries) = (count.div_ceil(ENTRIES), Vec::new());
+    for first in (0..all).step_by(MAP_PIECE) {
+        let mut bytes = AlignedBuf::new(MAP_PIECE.min(all - first) * BLOCK);
+        read_at(drive, sup.shape.map_at(sup.sequence) + (first * BLOCK) as u64, &mut bytes)?;
+        for (block, index) in bytes.chunks(BLOCK).zip(first as u32..) {
+            match format::decode_map(block, sup.sequence, index, &array) {
+                Some(some) => entries.extend(some),
+                None => return Ok(None),
+            }
+        }
     }
-    let blocks = bytes.chunks(BLOCK).zip(0..);
-    let read: Option<Vec<Vec<Entry>>> = blocks.map(|(b, i)| format::decode_map(b, sup.sequence, i, &array)).collect();
-    Ok(read.map(|read| read.concat()).filter(|entries| entries.len() == count))
+    Ok((entries.len() == count).then_some(entries))
 }
 
 /// Adds what the journal says.

@@ -50,7 +50,9 @@ fn invalid(e: impl std::fmt::Display) -> Error {
 fn line(path: &Path) -> Result<String> {
     let whole = absolute(path).map_err(|e| path_error("find", path, &e))?;
     let text = whole.to_str().filter(|text| !text.contains('\n'));
-    Ok(text.ok_or_else(|| invalid(format!("{}: name keys by UTF-8 on one line", path.display())))?.to_string())
+    Ok(text
+        .ok_or_else(|| invalid(format!("{path:?}: the names of keys are noted as lines of UTF-8: rename it")))?
+        .to_string())
 }
 
 /// Leaves the address of a worker in the directory of a new database.
@@ -93,8 +95,8 @@ fn parse(text: &str) -> Option<RemotePart> {
 /// Where the worker of a directory is.
 fn place(dir: &Path) -> Result<RemotePart> {
     let path = dir.join(REMOTE);
-    let mut text = String::new();
-    let read = File::open(&path).and_then(|file| file.take(MOST).read_to_string(&mut text));
+    let mut bytes = Vec::new();
+    let read = File::open(&path).and_then(|file| file.take(MOST).read_to_end(&mut bytes));
     read.map_err(|e| path_error("read", &path, &e))?;
     let bad = || {
         let what = format!(
@@ -104,7 +106,8 @@ fn place(dir: &Path) -> Result<RemotePart> {
         );
         Error::Mismatch(what)
     };
-    parse(&text).ok_or_else(bad)
+    let text = std::str::from_utf8(&bytes).ok();
+    text.and_then(parse).ok_or_else(bad)
 }
 
 /// The device of the worker that a directory names, and the worker itself, if it merges.

@@ -314,6 +314,45 @@ fn what_fails_fails_the_merge_and_nobody_hangs() {
     }
 }
 
+/// Changes bytes so, and the four behind them in the one way in which every CRC-32C over all of them stays.
+fn change(bytes: &mut [u8], by: &[u8]) {
+    let balance = (!crc32c::crc32c_append(!0, by)).to_le_bytes();
+    bytes.iter_mut().zip(by.iter().chain(&balance)).for_each(|(byte, by)| *byte ^= by);
+}
+
+/// Blocks whose checksums are right and whose entries are not in order, or not of a kind that a block has.
+#[test]
+fn entries_out_of_order_are_damage_of_their_segment() {
+    let row = |n: u64| {
+        let (key, value) = (format!("key/{n:04}").into_bytes(), format!("value of {n:04}").into_bytes());
+        Row { key, commit: 5, kind: crate::lsm::EntryKind::Put, value }
+    };
+    let rows: Vec<Row> = (1..300).map(row).collect();
+    let mut memory = Memory::new(USABLE);
+    let mut writer = SegmentWriter::new(options(Codec::None), USABLE);
+    rows.iter().for_each(|row| writer.add(&row.entry(), &mut memory).expect("memory"));
+    let meta = writer.finish(&mut memory).expect("memory");
+    let place = memory.pages[0].windows(14).position(|bytes| bytes == b"4value of 0004").expect("it is there");
+    let reader = Arc::new(SegmentReader::open(&memory, 1, meta.pages).expect("sound"));
+    // The last byte of the fourth key; the kind of its entry, which its commit number and that byte follow.
+    let changes: [(_, &[u8], _); 2] = [(place, &[b'4' ^ b'1'], "do not ascend"), (place - 2, &[1 ^ 4, 0, 0], "range")];
+    for (at, by, told) in changes {
+        let pages = memory.pages.clone();
+        let mut memory = Memory::new(USABLE);
+        memory.pages = pages;
+        change(&mut memory.pages[0][at..], by);
+        let runs = vec![vec![Input { reader: reader.clone(), source: Arc::new(memory) }]];
+        let case = Case { rows: Vec::new(), ranges: Fragments::default(), runs, moments: Vec::new() };
+        for name in NAMES {
+            let executor = by_name(name, 64 << 10).expect("it is listed");
+            let error = executor.run(task(&case, 6000, Codec::None), &mut Kept::new(0)).expect_err("damage");
+            assert!(matches!(error, Error::Corrupt(_)), "{name}: {error}");
+            let (error, parts) = (error.to_string(), ["page 0 (keyspace 7)", "data block of segment 1", told]);
+            assert!(parts.iter().all(|part| error.contains(part)), "{name}: {error}");
+        }
+    }
+}
+
 /// The pages of an input; whoever asks for one panics.
 struct Panics;
 

@@ -5,10 +5,10 @@ use super::{BATCH, Piece, Span, Tally, Task};
 use crate::error::{Error, Result};
 use crate::lsm::block::{Block, Place};
 use crate::lsm::merge::{Heap, Retention};
-use crate::lsm::part::{self, Part};
+use crate::lsm::part::{self, Location, Part};
 use crate::lsm::ranges::Fragments;
 use crate::lsm::segment::{SegmentOptions, SegmentWriter};
-use crate::lsm::{Entry, PageSink, order};
+use crate::lsm::{Entry, EntryKind, PageSink, order};
 use crate::rows::Damage;
 use std::collections::VecDeque;
 use varve_rt::{Cost, charge};
@@ -25,6 +25,8 @@ struct Feed {
     waiting: VecDeque<Fetched>,
     bytes: Vec<u8>,
     place: Place,
+    /// Where the block lies: which input of the run, and its place there.
+    from: (usize, Location),
     /// It has passed the range.
     past: bool,
 }
@@ -43,7 +45,8 @@ impl Feed {
     }
 
     /// Stands in a new block, at its first entry of the range.
-    fn enter(&mut self, raw: &[u8], range: &Span) -> Result<(), Damage> {
+    fn enter(&mut self, raw: &[u8], range: &Span, from: (usize, Location)) -> Result<(), Damage> {
+        self.from = from;
         self.bytes.clear();
         self.bytes.extend_from_slice(raw);
         let block = Block::parse(raw)?;
@@ -161,21 +164,27 @@ impl Work<'_> {
             let feed = &mut self.feeds[run];
             let Some(fetched) = feed.waiting.pop_front() else { return Ok(()) };
             let raw = part::open(&fetched.stored, Part::Data, fetched.at.checksum, true);
-            let entered = raw.and_then(|raw| feed.enter(&raw, &self.task.range));
-            entered.map_err(|damage| {
-                let input = &self.task.runs[run][fetched.input];
-                input.reader.damage(&*input.source, fetched.at, Part::Data, damage)
-            })?;
+            let from = (fetched.input, fetched.at);
+            let entered = raw.and_then(|raw| feed.enter(&raw, &self.task.range, from));
+            entered.map_err(|damage| self.damage(run, from, damage))?;
         }
         Ok(())
     }
 
+    /// Damage of a block of a run.
+    fn damage(&self, run: usize, (input, at): (usize, Location), damage: Damage) -> Error {
+        let input = &self.task.runs[run][input];
+        input.reader.damage(&*input.source, at, Part::Data, damage)
+    }
+
     fn advance(&mut self, run: usize, more: &mut bool, next: Next<'_>) -> Result<()> {
         let feed = &mut self.feeds[run];
-        let Feed { bytes, place, .. } = feed;
-        // Its checksum was right: what does not parse was written so.
+        let Feed { bytes, place, from, .. } = feed;
+        let from = *from;
         let moved = Block::parse(bytes).and_then(|block| place.next(&block));
-        moved.map_err(|damage| Error::Poisoned(format!("a merge read what no segment has: {}", damage.0)))?;
+        if let Err(damage) = moved {
+            return Err(self.damage(run, from, damage));
+        }
         feed.end_at(&self.task.range);
         self.refill(run, more, next)?;
         let feeds = &self.feeds;
@@ -195,6 +204,13 @@ impl Work<'_> {
         debug_assert!(!self.task.range.is_after(entry.key) && !self.task.range.is_before(entry.key), "of the range");
         self.tally.pairs += 1;
         self.tally.large += u64::from(entry.value.len() > self.task.large);
+        // Its checksum was right: what is not in order was written so.
+        if !self.retention.is_next(&entry) {
+            return Err(self.damage(run, self.feeds[run].from, Damage("entries do not ascend")));
+        }
+        if entry.kind == EntryKind::DeleteRange {
+            return Err(self.damage(run, self.feeds[run].from, Damage("a deletion of a range among the entries")));
+        }
         if !self.retention.keeps(&entry) {
             return Ok(());
         }

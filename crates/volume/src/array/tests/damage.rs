@@ -111,22 +111,66 @@ fn a_journal_with_more_extents_than_a_map_has_room_for_is_damaged() {
     for (device, table) in devices.iter().zip(&mut tables) {
         let (mut sup, _) = newest(table);
         // A map of one block: the journal comes earlier.
-        sup.shape.map_blocks = 0;
+        sup.shape.map_blocks = 1;
         sup.sizes = super::super::format::Sizes { extents: 0, len: 0, zero_from: 0 };
         let at = (sup.sequence % 2) as usize * SIZE;
         table[2 * SIZE..].fill(0);
         table[at..at + SIZE].copy_from_slice(&sup.encode());
         let (sup, journal) = newest(table);
-        let entries = vec![super::super::map::Entry::whole(super::super::map::Place { drive: 0, slot: 0 })];
-        let generation = Generation { number: sup.generation.number + 1, tie: 5 };
-        let sizes = super::super::format::Sizes { extents: 1, len: MIB, zero_from: MIB };
-        let change = Change { generation, sizes, first: 0, entries, touched: None };
-        let array = sup.shape.array;
-        table[journal..][..SIZE].copy_from_slice(&change.encode(sup.sequence, 0, &array));
-        table[journal + SIZE..][..SIZE].copy_from_slice(&encode_confirmed(generation, sup.sequence, 1, &array));
+        let (array, room, mut generation) = (sup.shape.array, sup.shape.map_room(), sup.generation);
+        let entry = super::super::map::Entry::whole(super::super::map::Place { drive: 0, slot: 0 });
+        for (index, (first, count)) in [(0, room - 9), (room - 9, 10)].into_iter().enumerate() {
+            generation = Generation { number: generation.number + 1, tie: 5 };
+            let extents = (first + count) as u32;
+            let sizes = super::super::format::Sizes { extents, len: MIB, zero_from: MIB };
+            let entries = vec![entry; count];
+            let change = Change { generation, sizes, first: first as u32, entries, touched: None };
+            let block = change.encode(sup.sequence, index as u32, &array);
+            table[journal + index * SIZE..][..SIZE].copy_from_slice(&block);
+        }
+        table[journal + 2 * SIZE..][..SIZE].copy_from_slice(&encode_confirmed(generation, sup.sequence, 2, &array));
         write_at(&**device, 0, table, false).unwrap();
     }
     assert!(!panics(&devices));
     let told = Array::open(given(&devices), OpenHow::Writing).err().expect("it is refused").to_string();
     assert!(told.contains("damaged on every drive"), "{told}");
+}
+
+#[test]
+fn a_superblock_with_more_slots_than_the_map_has_room_for_is_damaged() {
+    let (devices, mut tables) = made(Layout::Rodi { shares: vec![1.0; 3] });
+    let room = newest(&tables[0]).0.shape.map_room() as u32;
+    for (device, table) in devices.iter().zip(&mut tables) {
+        // Of drive 1, in both superblocks.
+        for block in table[..2 * SIZE].chunks_mut(SIZE) {
+            block[152 + 40 + 16..][..4].copy_from_slice(&(room + 1).to_le_bytes());
+            seal(block);
+        }
+        write_at(&**device, 0, table, false).unwrap();
+    }
+    let mut without = given(&devices);
+    without[1].device = Err("there is no such file".into());
+    let refused = |opened: Result<(), VolumeError>| opened.expect_err("drive 1 cannot have them").to_string();
+    let told = [
+        refused(Array::open(given(&devices), OpenHow::Reading).map(drop)),
+        refused(Array::open_without(without).map(drop)),
+    ];
+    for told in told {
+        assert!(told.contains("drive.0") && told.contains("superblocks are damaged"), "{told}");
+    }
+}
+
+#[test]
+fn a_map_that_is_not_there_is_no_reason_to_read_all_that_it_would_be() {
+    let (_, tables) = made(Layout::Rodi { shares: vec![1.0; 3] });
+    let mut sup = newest(&tables[0]).0;
+    let drive: Arc<dyn Device> = MemDevice::new(64 * MIB);
+    (sup.shape.map_blocks, sup.shape.data_at) = (7000, 60 * MIB);
+    sup.shape.drives[1].slots = 1_000_000;
+    sup.sizes.extents = 1_000_000;
+    write_at(&*drive, (sup.sequence % 2) * SIZE as u64, &AlignedBuf::copy_padded(&sup.encode(), SIZE), false).unwrap();
+    let member = super::super::membership(&*drive).unwrap();
+    assert_eq!(member.map(|member| member.drives), Some(3), "the superblock can be read");
+    let read = drive.stats().read.bytes;
+    assert!(read < 2 * MIB, "{read} bytes were read");
 }
