@@ -27,20 +27,21 @@ fn modes(flash: &FlashConfig, layout: &FlashLayout) -> Vec<CellMode> {
 pub fn part(a: &FlashArgs) -> Result<Option<(FlashPart, u32)>, Failure> {
     let Some(path) = &a.flash else { return Ok(None) };
     let failed = |e: &dyn std::fmt::Display| Failure::Failed(e.to_string());
+    let usage = |e: &dyn std::fmt::Display| Failure::Usage(e.to_string());
     let unusable = |e: FlashError| match e {
         FlashError::ImageDamaged { .. } => Failure::Found(format!("{e}; or remove it, and a new one is made")),
         e => failed(&e),
     };
-    let file = a.regions.as_deref().map(LayoutFile::load).transpose().map_err(|e| failed(&e))?.unwrap_or_default();
+    let file = a.regions.as_deref().map(LayoutFile::load).transpose().map_err(|e| usage(&e))?.unwrap_or_default();
     let profile = a.flash_profile.as_deref();
     let (flash, layout) = match path.exists() && profile.is_none() && file.profile.is_none() {
         // It says itself what it is.
         true => {
             let (flash, _) = image_config(path).map_err(unusable)?;
-            let layout = file.on(&flash).map_err(|e| failed(&e))?;
+            let layout = file.on(&flash).map_err(|e| usage(&e))?;
             (flash, layout)
         }
-        false => file.build(profile).map_err(|e| failed(&e))?,
+        false => file.build(profile).map_err(|e| usage(&e))?,
     };
     let wanted = modes(&flash, &layout);
     match path.exists() {

@@ -154,6 +154,19 @@ pub fn new_db(dir: &Path, layout: &DbLayout, options: Options) -> Result<Closing
 
 /// Makes a database, on a tier if a fast device is given.
 pub fn create(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) -> Result<Closing, Failure> {
+    // An image that is made for a database which then cannot be made is of no use.
+    let image = a.flash.flash.as_deref().filter(|image| !image.exists());
+    create_on(dir, a, tier, options).map_err(|failure| {
+        image.map(std::fs::remove_file);
+        match failure {
+            // What a layout says that the flash has no place for.
+            Failure::Engine(varve::Error::Volume(e)) if a.flash.flash.is_some() => Failure::Usage(e.to_string()),
+            other => other,
+        }
+    })
+}
+
+fn create_on(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) -> Result<Closing, Failure> {
     let mut layout = DbLayout { overwrite: a.devices.overwrite, ..a.layout() };
     let data = a.devices.data.as_deref();
     let keys = a.devices.keys.files();

@@ -192,20 +192,21 @@ fn layouts_that_cannot_be_name_key_and_value() {
         ("no room for collection", &["spare_factor = 0.001"], &["spare_factor = 0.001", "leave more spare blocks"]),
         ("too many pages", &["pages = 100000"], &["logical_pages = 100000", "leave more spare blocks"]),
         ("a spare factor that is none", &["spare_factor = 1.5"], &["spare_factor = 1.5"]),
-        ("an unknown key", &["chip = \"0..4\""], &["unknown field `chip`"]),
+        ("an unknown key", &["chip = \"0..4\""], &["line 4: chip: unknown field `chip`"]),
+        ("chips of another type", &["chips = [-1]"], &["line 4: chips", "0..8, 12"]),
         ("chips that are none", &["chips = \"0-4\""], &["chips = \"0-4\""]),
     ] {
         let layout = layout(&dir, "l.toml", regions);
-        let said = fails(&["create", &db, "--flash", &chips, "--layout", &layout, "--log-mb", "1"], "", 1);
+        let said = fails(&["create", &db, "--flash", &chips, "--layout", &layout, "--log-mb", "1"], "", 2);
         assert!(told.iter().all(|part| said.contains(part)), "{what}: {said}");
-        let left = std::fs::remove_file(dir.at("chips"));
-        assert!(!std::path::Path::new(&format!("{db}/flash")).exists(), "{what}: a link is left, {left:?}");
+        assert!(!std::path::Path::new(&dir.at("chips")).exists(), "{what}: an image is left");
+        assert!(!std::path::Path::new(&format!("{db}/flash")).exists(), "{what}: a link is left");
     }
     let said = fails(&["create", &db, "--flash", &dir.at("chips")], "", 2);
     assert!(said.contains("image:PATH"), "{said}");
-    let said = fails(&["create", &db, "--flash", &chips, "--flash-profile", "disk-15k"], "", 1);
+    let said = fails(&["create", &db, "--flash", &chips, "--flash-profile", "disk-15k"], "", 2);
     assert!(said.contains("disk-15k") && said.contains("[flash]"), "{said}");
-    let said = fails(&["create", &db, "--flash", &chips], "", 1);
+    let said = fails(&["create", &db, "--flash", &chips], "", 2);
     assert!(said.contains("--flash-profile"), "{said}");
 }
 

@@ -93,7 +93,7 @@ impl Shape {
 pub struct Chips(pub Vec<u32>);
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "give ranges and numbers, as in \"0..8, 12\", or a list, as in [0, 1]")]
 enum ChipsForm {
     Text(String),
     List(Vec<u32>),
@@ -217,7 +217,7 @@ impl LayoutFile {
     /// Reads the text of `file` (its name, for messages).
     pub fn parse(text: &str, file: &str) -> Result<LayoutFile> {
         toml::from_str(text).or_else(|e| {
-            let line = e.span().map(|span| text[..span.start].lines().count().max(1));
+            let line = e.span().map(|span| text[..span.start].matches('\n').count() + 1);
             let at = line.and_then(|line| text.lines().nth(line - 1)).unwrap_or_default();
             let key = at.split('=').next().unwrap_or_default().trim();
             bad_file(file, line, if key.is_empty() { "layout" } else { key }, e.message().replace('\n', " "))
