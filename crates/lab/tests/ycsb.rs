@@ -201,6 +201,6 @@ fn points_end_after_so_many_requests() {
     assert!(requests == 1400.0 && longer > 1.5 * seconds, "{requests} in {longer} s, half of them in {seconds} s");
     assert_eq!(figures("").1, 2.0);
     std::fs::remove_dir_all(dir).expect("removed");
-    let refused = text("operations = 0").err().expect("refused").to_string();
+    let refused = text("operations = 0").map(drop).expect_err("refused").to_string();
     assert!(refused.contains("workload.ycsb.operations: 1 and more"), "{refused}");
 }
