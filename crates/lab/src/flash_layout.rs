@@ -296,7 +296,7 @@ mod tests {
         let found = why("profile = \"a\"\n[[region]]\nchips = \"4..4\"\n");
         assert!(found.contains("x.toml, line 3: chips") && found.contains("\"4..4\""), "{found}");
         let found = why("[[region]]\nspare = 0.1\n");
-        assert!(found.contains("x.toml, line 1") && found.contains("`spare`"), "{found}");
+        assert!(found.contains("x.toml, line 2") && found.contains("`spare`"), "{found}");
         let build = |text: &str, profile| LayoutFile::parse(text, "x.toml").unwrap().build(profile);
         assert!(build("", None).unwrap_err().to_string().contains("--flash-profile"));
         assert!(build("", Some("disk-15k")).unwrap_err().to_string().contains("[flash]"));
