@@ -77,6 +77,13 @@ impl LogHold {
         self.at
     }
 
+    /// Lets go of the log before `position`: what is read begins there.
+    pub(crate) fn begin_at(&mut self, position: Lsn) {
+        assert!(position >= self.at, "a hold goes forwards");
+        self.at = position;
+        self.move_mark(position);
+    }
+
     /// Fails when the log is not held any more.
     ///
     /// # Errors

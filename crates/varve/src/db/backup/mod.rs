@@ -60,9 +60,19 @@ pub(super) fn make(inner: &Inner, to: &mut dyn Write, options: BackupOptions<'_>
     if options.since.as_ref().is_some_and(|base| base.database != header.uuid) {
         return Err(bad("the base is of another database; give a backup of this one, or make a whole backup"));
     }
-    let hold = core.log.hold().ok_or_else(|| {
+    let mut hold = core.log.hold().ok_or_else(|| {
         bad("another backup is being made, or the file is being cut by a compaction; wait for its end")
     })?;
+    let links = {
+        let _stopped = core.links.stop();
+        // (Another one may have begun since, if it was broken.)
+        hold.check()?;
+        core.backup_begins();
+        // A group before the floor may change a page without an image of it, and the page may be free before it is
+        // copied. From the floor on the first change of each page has one.
+        hold.begin_at(core.log.begin_checkpoint());
+        Links { core, number: core.links.backup_begins() }
+    };
     let (used, free) = core.space.usage();
     let mut id = [0; 16];
     varve_rt::rng().fill_bytes(&mut id);
@@ -77,15 +87,6 @@ pub(super) fn make(inner: &Inner, to: &mut dyn Write, options: BackupOptions<'_>
         pages: used + free,
     };
     let writer = Writer::begin(to, &info, options.packing)?;
-    let number = {
-        let _stopped = core.links.stop();
-        // (Another one may have begun since, if it was broken.)
-        hold.check()?;
-        core.backup_begins();
-        core.log.begin_checkpoint();
-        core.links.backup_begins()
-    };
-    let links = Links { core, number };
     // What memtables have from before the log that is copied is in no page: it gets some, which are linked from now on.
     inner.indexes.write_older_than(info.start)?;
     let copy = Copy { core, hold, links, writer, groups: 0, pages: 0, unchanged: 0 };
