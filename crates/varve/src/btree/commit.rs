@@ -68,14 +68,17 @@ impl Tree {
         len.map_or(0, |len| leaf::cell_size(write.key, &CellValue::Inline(&[])) + len)
     }
 
-    /// The leaf that covers a write's key: by descent, unless it is still the one where the key was found.
+    /// The leaf that covers a write's key: by descent, unless it is still the one where the key was found. Its fences
+    /// lie far from what is read of it, so they are compared only if it has changed since.
     fn leaf_of(&self, write: &Write<'_>, hint: Option<Hint>) -> Result<PageRead<'_>> {
         if let Some(found) = hint
             && let Some(page) = self.core.pool.read_resident(found.page)
             && page.is_compared()
             && self.core.nodes_left() == found.left
-            && leaf::covers(page.bytes(), self.keyspace, write.key)
+            && (page.lsn() == found.lsn && found.lsn != Lsn::MAX
+                || leaf::covers(page.bytes(), self.keyspace, write.key))
         {
+            debug_assert!(leaf::covers(page.bytes(), self.keyspace, write.key), "an unchanged leaf covers its keys");
             return Ok(page);
         }
         let page = self.leaf(write.key)?;
@@ -84,18 +87,18 @@ impl Tree {
     }
 
     /// Finds and pins the leaf of the first of these writes, with room for as many as it takes. Divides it if need be.
-    /// `first`: the place of that write in the commit; `hint`: where its key was found.
+    /// `first`: the place of that write in the commit; `hints`: where its key was found, and the next one's.
     pub(crate) fn plan<'a>(
         &'a self,
         writes: &'a [Write<'a>],
         first: usize,
-        hint: Option<Hint>,
+        hints: [Option<Hint>; 2],
     ) -> Result<LeafWrites<'a>> {
-        let (mut hint, mut divided) = (hint, false);
+        let ([mut hint, next], mut divided) = (hints, false);
         loop {
             let (fits, spare) = {
                 let page = self.leaf_of(&writes[0], hint.take())?;
-                let covered = self.covered(&page, writes)?;
+                let covered = self.covered(&page, writes, next)?;
                 let Look { fits, spare, long } = self.look(page.bytes(), page.id(), &writes[..covered], first)?;
                 if fits > 0 && (fits == covered || divided) {
                     let (pin, seen, writes) = (page.pin(), Some((page.lsn(), long)), &writes[..fits]);
@@ -129,8 +132,14 @@ impl Tree {
         }
     }
 
-    /// How many of the writes the leaf covers, of which it covers the first.
-    fn covered(&self, page: &PageRead<'_>, writes: &[Write<'_>]) -> Result<usize> {
+    /// How many of the writes the leaf covers, of which it covers the first. `next`: where the second one's key was
+    /// found. If that is another leaf, this one covers the key only if it was divided off that one since; who latches
+    /// the two then meets the same leaf twice, and plans again without hints.
+    fn covered(&self, page: &PageRead<'_>, writes: &[Write<'_>], next: Option<Hint>) -> Result<usize> {
+        let elsewhere = |found: Hint| found.page != page.id() && found.left == self.core.nodes_left();
+        if writes.len() == 1 || next.is_some_and(elsewhere) {
+            return Ok(1);
+        }
         let leaf = Intake::new(page.bytes()).map_err(self.damaged(page.id()))?;
         let covers = |write: &Write<'_>| leaf.covers_too(write.key);
         // Usually one, or all that are left.

@@ -173,8 +173,8 @@ impl Tree {
             && ahead.as_deref().is_none_or(ReadAhead::has_enough)
             && let Some(found) = self.peek_leaf(key)
         {
-            // Its slots, before its header says how many there are, and its fences, which commits look at.
-            self.expect_whole(found.leaf);
+            // Its slots, before its header says how many there are.
+            self.expect(found.leaf);
             if let Some(page) = self.core.pool.read_resident(found.leaf)
                 && page.is_compared()
                 && found.confirm()

@@ -26,7 +26,7 @@ impl Tree {
     #[inline]
     pub(crate) fn read_for_write<R>(&self, key: &[u8], f: impl FnOnce(Option<&[u8]>) -> R) -> Result<(R, Lsn, Hint)> {
         let left = self.core.nodes_left();
-        self.read_at(key, f).map(|(result, lsn, page)| (result, lsn, Hint { page, left }))
+        self.read_at(key, f).map(|(result, lsn, page)| (result, lsn, Hint { page, left, lsn }))
     }
 
     /// As [`Tree::read`], if the way to the key is in memory and nobody changes it; none: that takes a wait, and so

@@ -7,8 +7,8 @@ use super::Tree;
 use super::descend::Target;
 use crate::error::Result;
 use crate::rows::Hint;
-use varve_volume::PageId;
 use varve_volume::page::HEADER;
+use varve_volume::{Lsn, PageId};
 
 /// Bytes at the beginning of a leaf that a search will touch: the header and most slots.
 const BEGINNING: usize = 1088;
@@ -29,7 +29,7 @@ impl Route {
     #[inline]
     pub(crate) fn hint(&self, at: usize) -> Option<Hint> {
         let page = (*self.leaves.get(at)?)?;
-        Some(Hint { page, left: self.left })
+        Some(Hint { page, left: self.left, lsn: Lsn::MAX })
     }
 
     /// The leaf after that of key number `at`, if the next key has another one.

@@ -352,9 +352,9 @@ impl Index {
 
     /// Plans the first of these writes and as many as go with it, makes room for them and pins what takes them.
     /// `first`: the place of that write in the commit; `hint`: where its key was found. No latch may be held.
-    pub fn plan<'a>(&'a self, writes: &'a [Write<'a>], first: usize, hint: Option<Hint>) -> Result<Planned<'a>> {
+    pub fn plan<'a>(&'a self, writes: &'a [Write<'a>], first: usize, hints: [Option<Hint>; 2]) -> Result<Planned<'a>> {
         let planned = match self {
-            Index::Tree(tree) => tree.plan(writes, first, hint).map(Planned::Leaf)?,
+            Index::Tree(tree) => tree.plan(writes, first, hints).map(Planned::Leaf)?,
             Index::Lsm(lsm) => lsm.plan(writes).map(Planned::Memtable)?,
         };
         assert!((1..=writes.len()).contains(&planned.len()), "a part of an index takes some of the writes");

@@ -115,7 +115,7 @@ impl Shared {
             let mut parts: Vec<LeafWrites<'_>> = Vec::new();
             let mut at = 0;
             while at < writes.len() {
-                let part = self.tree.plan(&writes[at..], at, None)?;
+                let part = self.tree.plan(&writes[at..], at, [None; 2])?;
                 at += part.len();
                 parts.push(part);
             }

@@ -117,6 +117,8 @@ pub(crate) struct Hint {
     pub page: PageId,
     /// [`Kernel::nodes_left`](crate::page::Kernel::nodes_left) before the page was found.
     pub left: u64,
+    /// LSN of the page then: as long as it is the same, the page covers the key. `Lsn::MAX`: nobody looked at it.
+    pub lsn: Lsn,
 }
 
 /// A value that a commit writes.

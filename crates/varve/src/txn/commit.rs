@@ -147,9 +147,10 @@ impl<'a> Run<'a> {
         self.targets.iter().for_each(|target| target.index.hold_up(&self.writes[target.writes.clone()]));
         let mut stored: Vec<_> = self.targets.iter().flat_map(|t| &t.stored).map(|s| s.pages.lock()).collect();
         let reserved = if long > 0 { Some(self.reserve_long()?) } else { None };
+        let mut hints = true;
         let (done, linking) = loop {
             let mut room = self.core.pool.room_for_pins(self.most_pages(long));
-            let mut parts = self.plan(long)?;
+            let mut parts = self.plan(long, hints)?;
             let pages = long + parts.iter().map(Planned::pages).sum::<usize>();
             room.keep(pages);
             direct::write_out(self.core, &mut stored)?;
@@ -160,7 +161,10 @@ impl<'a> Run<'a> {
             let linking = direct::link(self.core, &mut stored)?;
             match self.attempt(group, &mut parts, reserved.as_ref())? {
                 Attempt::Done(done) => break (done, linking),
-                Attempt::Moved => count(&self.manager.counters.relatched),
+                Attempt::Moved => {
+                    count(&self.manager.counters.relatched);
+                    hints = false;
+                }
                 Attempt::Unknown(found, group) => {
                     drop((group, parts, room, linking));
                     self.learn(found)?;
@@ -224,20 +228,22 @@ impl<'a> Run<'a> {
         (long + self.writes.len()).min(self.core.pool.pin_limit())
     }
 
-    /// Has the indexes find what takes each write, and make room in it.
-    fn plan(&self, long: usize) -> Result<Parts<'a>> {
+    /// Has the indexes find what takes each write, and make room in it. `hints`: where keys were read is believed.
+    fn plan(&self, long: usize, hints: bool) -> Result<Parts<'a>> {
         let mut parts: Parts<'a> = Parts::new();
         let mut pages = long;
         for target in self.targets {
             let Range { start: mut at, end } = target.writes;
             let (start, mut ahead) = (at, Ahead::new(target.index));
             while at < end {
-                let mut hint = self.writes[at].hint;
+                let found = |at: usize| self.writes[at].hint.filter(|_| hints);
+                let mut hint = found(at);
                 if end - start >= MANY {
                     ahead.reach(target.index, at - start, end - start, |i| self.writes[start + i].key);
                     hint = hint.or(ahead.hint(target.index, at - start));
                 }
-                let part = target.index.plan(&self.writes[at..end], at, hint)?;
+                let next = if at + 1 < end { found(at + 1) } else { None };
+                let part = target.index.plan(&self.writes[at..end], at, [hint, next])?;
                 at += part.len();
                 assert!(at <= end, "a plan is of one keyspace");
                 pages += part.pages();

@@ -24,6 +24,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 use varve_volume::KeyspaceId;
 
+/// Places of keys that are remembered, of those that were read last.
+const PLACES: usize = 4;
 /// Bytes that each transaction has without a charge.
 const FREE: u64 = 2048;
 const BLOCK: u64 = 16 * 1024;
@@ -97,8 +99,9 @@ pub(super) struct WriteSet {
     most_in_memory: u64,
     spaces: SmallVec<[SpaceWrites; 1]>,
     undo: Vec<Undo>,
-    /// Places of keys read for a write, one per keyspace.
-    found: SmallVec<[(KeyspaceId, KeyBuf, Hint); 1]>,
+    /// Places of the keys that were read last for a write, at most [`PLACES`], and how many were noted.
+    found: Vec<(KeyspaceId, KeyBuf, Hint)>,
+    noted: usize,
     /// Serial number and length of `undo` of each savepoint, oldest first.
     marks: Vec<(u64, usize)>,
     serial: u64,
@@ -135,7 +138,8 @@ impl WriteSet {
             most_in_memory: budget.limit(Class::WriteSets) / 4,
             spaces: SmallVec::new(),
             undo: Vec::new(),
-            found: SmallVec::new(),
+            found: Vec::new(),
+            noted: 0,
             marks: Vec::new(),
             serial: 0,
             bytes: 0,
@@ -259,14 +263,20 @@ impl WriteSet {
         Ok(window)
     }
 
-    /// Notes where a key was that will probably be written; the last one of each keyspace is remembered.
+    /// Notes where a key was that will probably be written.
     #[inline]
     pub fn note_place(&mut self, id: KeyspaceId, key: &[u8], hint: Hint) {
         let found = (id, KeyBuf::new(key), hint);
-        match self.found.iter_mut().find(|f| f.0 == id) {
-            Some(place) => *place = found,
+        match self.found.get_mut(self.noted % PLACES) {
+            Some(oldest) => *oldest = found,
             None => self.found.push(found),
         }
+        self.noted += 1;
+    }
+
+    /// Where a key was, if it is remembered.
+    fn place(&self, id: KeyspaceId, key: &[u8]) -> Option<Hint> {
+        self.found.iter().find(|f| f.0 == id && *f.1 == *key).map(|f| f.2)
     }
 
     /// Adds a write, in place of an earlier one of the same key.
@@ -342,7 +352,7 @@ impl WriteSet {
         self.spaces.iter_mut().for_each(|space| space.map.clear());
         self.undo.clear();
         self.marks.iter_mut().for_each(|mark| mark.1 = 0);
-        self.found.clear();
+        (self.found, self.noted) = (Vec::new(), 0);
         self.count_runs();
         Ok(())
     }
@@ -364,9 +374,9 @@ impl WriteSet {
             self.spaces.push(SpaceWrites { keyspace: keyspace.clone(), map: BTreeMap::new() });
             self.spaces.len() - 1
         });
-        let found = self.found.iter().find(|f| f.0 == keyspace.id()).filter(|f| *f.1 == *key);
+        let hint = self.place(keyspace.id(), key);
         let mark = self.marks.last().map_or(0, |m| m.0);
-        let pending = Pending { write, mark, hint: found.map(|f| f.2) };
+        let pending = Pending { write, mark, hint };
         let old = self.spaces[at].map.insert(KeyBuf::new(key), pending);
         match old {
             // Nobody goes back to it: there is no savepoint, or it was written after the last one.
@@ -469,6 +479,8 @@ impl WriteSet {
         self.forget_savepoints();
         self.spaces.clear();
         self.spill.clear();
+        self.found.clear();
+        self.noted = 0;
         let charged = std::mem::take(&mut self.charged);
         self.budget().release(Class::WriteSets, charged);
         self.bytes = 0;
