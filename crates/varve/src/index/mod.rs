@@ -351,7 +351,8 @@ impl Index {
     }
 
     /// Plans the first of these writes and as many as go with it, makes room for them and pins what takes them.
-    /// `first`: the place of that write in the commit; `hint`: where its key was found. No latch may be held.
+    /// `first`: the place of that write in the commit; `hints`: where its key was found, and the next one's. No latch
+    /// may be held.
     pub fn plan<'a>(&'a self, writes: &'a [Write<'a>], first: usize, hints: [Option<Hint>; 2]) -> Result<Planned<'a>> {
         let planned = match self {
             Index::Tree(tree) => tree.plan(writes, first, hints).map(Planned::Leaf)?,
