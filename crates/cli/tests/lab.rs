@@ -171,6 +171,16 @@ fn mistakes_name_file_line_key_and_what_is_accepted() {
         ("[run]", "[run", vec![":22: [run: unclosed table"]),
         ("\"disk-15k\"\nlog", "\"disk-15k\"\ndata.aged = 2\nlog", vec![": devices.data", "flash drives"]),
         ("[run]", "[workload.iomix]\ndepth = 0\n[run]", vec![":23: workload.iomix.depth", "1 to 1024"]),
+        ("cores = 8", "cost_factor = -1", vec![":7: host.cost_factor", "0 to 1000000"]),
+        (
+            "cores = 8",
+            "costs.page_access = nan",
+            vec![":7: host.costs.page_access", "nanoseconds are possible, not NaN"],
+        ),
+        ("cores = 8", "lock_handoff_ns = -5", vec![":7: host.lock_handoff_ns", "not -5"]),
+        ("[run]", "[engine]\nrecovery_bound_s = -1\n[run]", vec![":23: engine.recovery_bound_s", "0.000001 to"]),
+        ("[run]", "[engine]\nasync_delay_ms = inf\n[run]", vec![":23: engine.async_delay_ms", "not inf"]),
+        ("[run]", "[scale]\nfactor = -1\n[run]", vec![":23: scale.factor", "0.001 to 1e9"]),
     ] {
         let bad = dir.join("bad.toml");
         assert!(good.contains(from), "{from}");
@@ -183,8 +193,12 @@ fn mistakes_name_file_line_key_and_what_is_accepted() {
             "{to}: wanted {wanted:?} in {text}"
         );
     }
-    for (set, wanted) in [("nonsense.key=1", "nonsense"), ("run.seconds=soon", "run.seconds"), ("seconds", "key=value")]
-    {
+    for (set, wanted) in [
+        ("nonsense.key=1", "nonsense"),
+        ("run.seconds=soon", "run.seconds"),
+        ("seconds", "key=value"),
+        ("scale.factor=nan", "not NaN"),
+    ] {
         let output = varve(&["lab", "run", "tpcc-disk", "--set", set]);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(2) && text.contains(wanted), "{set}: {text}");

@@ -10,6 +10,9 @@ use varve_rt::{now, sim};
 /// It computes in pieces of this length, and then lets others have the core.
 const PIECE: Duration = Duration::from_millis(1);
 
+/// Longest that a cost may be, nanoseconds: an hour.
+const MOST_NS: f64 = 3.6e12;
+
 /// One kind of other work.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -28,8 +31,17 @@ fn sums(works: &OtherWorks) -> (f64, f64) {
     works.values().fold((0.0, 0.0), |(share, memory), work| (share + work.share, memory + work.memory))
 }
 
-/// What is wrong with those of the host whose keys stand in `table`: the key, and what is accepted.
+/// What is wrong with the costs and other works of the host whose keys stand in `table`: the key, and what is accepted.
 pub(super) fn validate(host: &Host, table: &str) -> Result<(), (String, String)> {
+    let costs = host.costs.iter().map(|(name, ns)| (format!("costs.{name}"), *ns, MOST_NS, "nanoseconds"));
+    let locks = [("lock_handoff_ns", host.lock_handoff_ns), ("lock_data_ns", host.lock_data_ns)];
+    let locks = locks.into_iter().filter_map(|(key, ns)| Some((key.to_string(), ns?, MOST_NS, "nanoseconds")));
+    let factor = ("cost_factor".to_string(), host.cost_factor, 1e6, "times the profile's costs");
+    for (key, value, most, what) in costs.chain(locks).chain([factor]) {
+        if !(0.0..=most).contains(&value) {
+            return Err((format!("{table}.{key}"), format!("0 to {most} {what} are possible, not {value}")));
+        }
+    }
     let refuse = |name: &str, what: &str| Err((format!("{table}.load.{name}"), what.to_string()));
     for (name, work) in &host.load {
         if !(0.0..1.0).contains(&work.share) {

@@ -7,7 +7,7 @@ use super::near::Near;
 use super::point::{Moment, OneDevice, seconds};
 use super::rack;
 use super::regions::Flash;
-use super::spec::Spec;
+use super::spec::{Engine, Spec};
 use crate::dbbench::Totals;
 use crate::models::{Loaded, ModelledDevices, Part};
 use std::collections::BTreeMap;
@@ -18,6 +18,20 @@ use varve_device::Device;
 use varve_models::Modelled;
 use varve_rt::sim;
 use varve_volume::array::Array;
+
+/// Refuses times that are none; names the key.
+pub(super) fn validate(engine: &Engine) -> Result<(), (String, String)> {
+    for (key, value, range) in [
+        ("async_delay_ms", engine.async_delay_ms, 0.0..=1e9),
+        ("recovery_bound_s", engine.recovery_bound_s, 1e-6..=1e6),
+    ] {
+        if !range.contains(&value) {
+            let (least, most) = range.into_inner();
+            return Err((format!("engine.{key}"), format!("{least} to {most} are possible, not {value}")));
+        }
+    }
+    Ok(())
+}
 
 /// Bytes of memory, and frames if the buffer was given by itself.
 #[derive(Clone, Copy)]

@@ -47,6 +47,13 @@ pub struct Scale {
     pub factor: f64,
 }
 
+impl Scale {
+    /// What is wrong with a factor, if anything.
+    fn refusal(factor: f64) -> Option<String> {
+        (!(1e-3..=1e9).contains(&factor)).then(|| format!("0.001 to 1e9 is possible, not {factor}"))
+    }
+}
+
 impl Default for Scale {
     fn default() -> Scale {
         Scale { factor: 1.0 }
@@ -143,6 +150,9 @@ pub fn read(name: &str, file: &str, text: &str, request: Request) -> Result<Expe
         }
     }
     let mut outer: Outer = understand(&source, &outer_table, &[])?;
+    if let Some(what) = Scale::refusal(outer.scale.factor) {
+        return Err(source.error(&["scale", "factor"], what));
+    }
     let written = outer.sweep.clone();
     let sets = settle_sets(&whole, &mut outer, &request.sets)?;
     let stated = parameters::stated(&source, &whole, &outer.sources, &written, &outer.variant)?;
@@ -252,6 +262,7 @@ fn settle_sets(
         if key == "scale.factor" {
             let factor = value.as_float().or_else(|| value.as_integer().map(|n| n as f64));
             outer.scale.factor = factor.ok_or_else(|| refuse("a number is accepted".into()))?;
+            Scale::refusal(outer.scale.factor).map_or(Ok(()), |what| Err(refuse(what)))?;
             continue;
         }
         let path = if key.contains('.') { split(key) } else { bare(key, &known, base).map_err(refuse)? };

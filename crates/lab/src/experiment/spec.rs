@@ -13,7 +13,7 @@ pub use super::near::Hosts;
 pub use super::tier::Tier;
 use super::units::{Bytes, Cache, flatten};
 pub use super::ycsb::{FixedSets, Spread, Ycsb};
-use super::{advised, array, near, regions};
+use super::{advised, array, database, near, regions};
 use crate::adapter::Durability;
 pub use crate::flash_layout::RegionSpec;
 use crate::flash_wa::FlashWaPoint;
@@ -518,6 +518,7 @@ impl Spec {
     pub fn validate(&self) -> Result<(), (String, String)> {
         self.host.config(0)?;
         near::validate(self)?;
+        database::validate(&self.engine)?;
         self.engine.pool.validate("engine", "engine.pool")?;
         self.engine.tier.options.validate("engine.tier", "engine.tier")?;
         self.engine.lsm.validate("engine.lsm", "engine.lsm")?;
