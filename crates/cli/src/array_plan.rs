@@ -132,10 +132,9 @@ pub fn print(plan: &ArrayPlan) -> Result<(), Failure> {
 
 /// What a trace asks of each extent. Only read is what it reads and never writes.
 fn loads(trace: &Path, extent: u64) -> Result<Vec<Load>, Failure> {
-    let failed = |e: varve_lab::trace::TraceError| Failure::Usage(e.to_string());
-    let mut reader = Reader::open(trace, &ReadOptions::default()).map_err(failed)?;
+    let mut reader = Reader::open(trace, &ReadOptions::default())?;
     let (mut loads, mut any): (Vec<Load>, _) = (Vec::new(), false);
-    while let Some(record) = reader.next_record().map_err(failed)? {
+    while let Some(record) = reader.next_record()? {
         let Record::Block { write, sector, bytes, .. } = record else { continue };
         any = true;
         let index = (sector * 512 / extent) as usize;

@@ -2,7 +2,7 @@
 //!
 //! `curve.N.toml` is the profile of drive N, as `varve probe --save` writes it.
 
-use crate::output::{Failure, about, complain};
+use crate::output::{Failure, about, complain, profile};
 use std::path::{Path, PathBuf};
 use varve::array::curve::Curve;
 use varve_device::drive_identity;
@@ -16,10 +16,6 @@ const MOST: f64 = 64_000.0;
 
 fn kept(dir: &Path, number: usize) -> PathBuf {
     dir.join(format!("curve.{number}.toml"))
-}
-
-fn profile(name: &str) -> Result<Profile, Failure> {
-    Profile::load(name).map_err(|e| Failure::Usage(e.to_string()))
 }
 
 /// The curve of a profile: of random requests, since what clients ask for is.

@@ -1,7 +1,7 @@
 //! Native flash of a database: images, and their layouts.
 
 use crate::args::flash::FlashArgs;
-use crate::output::Failure;
+use crate::output::{Failure, unreadable};
 use std::path::Path;
 use varve::flash::FlashLayout;
 use varve::{FlashDriver, FlashPart};
@@ -32,7 +32,8 @@ pub fn part(a: &FlashArgs) -> Result<Option<(FlashPart, u32)>, Failure> {
         FlashError::ImageDamaged { .. } => Failure::Found(format!("{e}; or remove it, and a new one is made")),
         e => failed(&e),
     };
-    let file = a.regions.as_deref().map(LayoutFile::load).transpose().map_err(|e| usage(&e))?.unwrap_or_default();
+    let load = |path| LayoutFile::load(path).map_err(|e| unreadable(path, e.to_string(), Failure::Usage));
+    let file = a.regions.as_deref().map(load).transpose()?.unwrap_or_default();
     let profile = a.flash_profile.as_deref();
     let (flash, layout) = match path.exists() && profile.is_none() && file.profile.is_none() {
         // It says itself what it is.

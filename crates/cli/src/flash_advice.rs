@@ -1,17 +1,16 @@
 //! What the flash advisor says, as text and as JSON, in the form of all advice.
 
 use crate::advice::Advice;
-use crate::output::{Failure, Out, say};
+use crate::output::{self, Failure, Out, say};
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use varve::Db;
 use varve::flash::advise::{Array, FlashAdvice, Goal, KeyspaceAdvice, Predicted};
 use varve_lab::advise;
-use varve_models::Profile;
 
 /// The array of a profile.
 pub fn array(profile: &str) -> Result<Array, Failure> {
-    let found = Profile::load(profile).map_err(|e| Failure::Usage(e.to_string()))?;
+    let found = output::profile(profile)?;
     let none =
         || Failure::Usage(format!("--flash {profile}: a profile with [flash] is needed, such as slc-emulator-16"));
     Ok(advise::array(&found.flash.ok_or_else(none)?))

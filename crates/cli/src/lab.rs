@@ -1,8 +1,9 @@
 //! `lab`: experiments on modelled devices.
 
 use crate::args::lab::{Command, List, Report, Run};
-use crate::output::{Failure, Out, say};
+use crate::output::{Failure, Out, by_kind, say};
 use indicatif::ProgressBar;
+use std::io::ErrorKind;
 use varve_lab::experiment::{
     self, BUILT_IN, Experiment, ExperimentError, Judged, PointResult, Progress, Request, Results, RunHow,
 };
@@ -13,6 +14,10 @@ impl From<ExperimentError> for Failure {
             ExperimentError::File { .. } | ExperimentError::Set { .. } | ExperimentError::Unknown { .. } => {
                 Failure::Usage(e.to_string())
             }
+            ExperimentError::Io { ref source, .. } => match source.kind() {
+                ErrorKind::InvalidData => Failure::Usage(e.to_string()),
+                kind => by_kind(Some(kind), e.to_string(), Failure::Failed),
+            },
             other => Failure::Failed(other.to_string()),
         }
     }

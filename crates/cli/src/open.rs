@@ -4,7 +4,7 @@ use crate::args::array::{ArrayArgs, ArrayLayout};
 use crate::args::tier::FastPart;
 use crate::args::{LayoutArgs, Place};
 use crate::closing::Closing;
-use crate::output::{Failure, Out, about, complain};
+use crate::output::{Failure, Out, about, complain, read_keys};
 use crate::settings::{keep, settings};
 use crate::table_args::{Given, Tier};
 use crate::{array_settings, curves, flash};
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use varve::array::{EXTENT, Layout, UNIT};
 use varve::{Db, DriveLayout, DrivePart, Layout as DbLayout, Options, RemotePart};
 use varve_lab::own;
-use varve_wire::{Keys, tcp};
+use varve_wire::tcp;
 
 /// How much of a device is looked at to see whether it holds something.
 const LOOK: u64 = 1 << 20;
@@ -189,7 +189,7 @@ fn create_on(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) -
         if let Some(name) = names.into_iter().find(|name| name.to_str().is_none_or(|name| name.contains('\n'))) {
             return Err(Failure::Usage(format!("{name:?}: the names of keys are noted as lines of UTF-8: rename it")));
         }
-        keys.as_ref().map(Keys::read).transpose().map_err(|e| Failure::Failed(e.to_string()))?;
+        keys.as_ref().map(read_keys).transpose()?;
     }
     layout.array = drives(a)?;
     if let Some((part, page)) = flash::part(&a.flash)? {

@@ -4,8 +4,11 @@ use indicatif::{ProgressBar, ProgressState, ProgressStyle};
 use serde_json::{Value, json};
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 use varve::Figure;
+use varve_models::{Profile, ProfileError};
+use varve_wire::{KeyError, KeyFiles, Keys};
 
 /// Why a command ended without its result.
 #[derive(Debug)]
@@ -291,6 +294,37 @@ pub fn about(path: &Path, e: &std::io::Error) -> Failure {
         }
         _ => Failure::Failed(format!("{}: {e}", path.display())),
     }
+}
+
+/// A failure with this message, by what the system said of a file that was named; `other` for all that is neither its
+/// absence nor a lack of permission.
+pub fn by_kind(kind: Option<ErrorKind>, said: String, other: fn(String) -> Failure) -> Failure {
+    match kind {
+        Some(ErrorKind::PermissionDenied) => Failure::Engine(varve::Error::Permission(said)),
+        Some(ErrorKind::NotFound | ErrorKind::NotADirectory) => Failure::NoPlace(said),
+        _ => other(said),
+    }
+}
+
+/// The same of a file that could not be read, by another attempt.
+pub fn unreadable(path: &Path, said: String, other: fn(String) -> Failure) -> Failure {
+    by_kind(std::fs::File::open(path).err().map(|e| e.kind()), said, other)
+}
+
+/// A device profile that comes with the program, or is in a file.
+pub fn profile(name: &str) -> Result<Profile, Failure> {
+    Profile::load(name).map_err(|e| match e {
+        ProfileError::Unreadable { .. } => unreadable(Path::new(name), e.to_string(), Failure::Usage),
+        e => Failure::Usage(e.to_string()),
+    })
+}
+
+/// The keys in these files.
+pub fn read_keys(files: &KeyFiles) -> Result<Arc<Keys>, Failure> {
+    Keys::read(files).map_err(|e| match &e {
+        KeyError::Unreadable(path, _) => unreadable(path, e.to_string(), Failure::Failed),
+        _ => Failure::Failed(e.to_string()),
+    })
 }
 
 #[cfg(test)]

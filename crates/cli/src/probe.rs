@@ -1,6 +1,6 @@
 //! `probe` and `bench iomix`: devices and device profiles measured.
 
-use crate::output::{Failure, Out, Stdout, about, bytes, say, table};
+use crate::output::{Failure, Out, Stdout, about, bytes, profile, say, table};
 use crate::text::size;
 use clap::Args;
 use std::io::Write;
@@ -122,14 +122,10 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-fn load_profile(name: &str) -> Result<Profile, Failure> {
-    Profile::load(name).map_err(|e| Failure::Usage(e.to_string()))
-}
-
 fn list(out: Out) -> Result<(), Failure> {
     let mut rows = Vec::new();
     for name in Profile::names() {
-        let profile = load_profile(name)?;
+        let profile = profile(name)?;
         if out.json {
             let (capacity, kind) = (profile.capacity(), profile.kind());
             let json = serde_json::json!({ "name": name, "title": profile.title, "kind": kind, "capacity": capacity });
@@ -185,7 +181,7 @@ pub fn probe(out: Out, a: &Probe) -> Result<(), Failure> {
         bar.set_message(format!("{:.0} IOPS, {:.1} MB/s", p.iops(), p.mb_s()));
     };
     let report = match (&a.target.profile, &a.target.path) {
-        (Some(name), _) => probe::on_profile(&load_profile(name)?, &options, progress)?,
+        (Some(name), _) => probe::on_profile(&profile(name)?, &options, progress)?,
         (None, Some(path)) => probe::on_path(path, &options, progress)?,
         (None, None) => return Err(Failure::Usage("give a directory or --profile".into())),
     };
@@ -218,7 +214,7 @@ pub fn iomix(out: Out, a: &IoMix) -> Result<(), Failure> {
     let extent = Extent { warm_time: time / 10, warm_requests: 1, time, requests: 1, range: 0, seed: a.seed };
     let pages = a.page_size.map(|bytes| bytes as usize);
     let sample = match (&a.target.profile, &a.target.path) {
-        (Some(name), _) => probe::iomix_on_profile(&load_profile(name)?, a.range, pages, load, extent)?,
+        (Some(name), _) => probe::iomix_on_profile(&profile(name)?, a.range, pages, load, extent)?,
         (None, Some(path)) => probe::iomix_on_path(path, a.range, pages, load, extent)?,
         (None, None) => return Err(Failure::Usage("give a directory or --profile".into())),
     };

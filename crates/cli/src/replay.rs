@@ -1,7 +1,7 @@
 //! `lab replay`: miss ratios of a trace by policy and cache size.
 
 use crate::args::replay::{Input, Replay, Size};
-use crate::output::{Failure, Out, Rows};
+use crate::output::{Failure, Out, Rows, by_kind};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ impl From<TraceError> for Failure {
         match e {
             TraceError::Damaged { .. } => Failure::Found(e.to_string()),
             TraceError::Unknown { .. } | TraceError::Option(_) => Failure::Usage(e.to_string()),
-            TraceError::Io { .. } | TraceError::Newer { .. } => Failure::Failed(e.to_string()),
+            TraceError::Io { ref source, .. } => by_kind(Some(source.kind()), e.to_string(), Failure::Failed),
+            TraceError::Newer { .. } => Failure::Failed(e.to_string()),
         }
     }
 }

@@ -3,7 +3,7 @@
 use crate::args::worker::{KeyArgs, Worker, WorkerCommand};
 use crate::keygen::keygen;
 use crate::metrics::{endpoint::Endpoint, worker as text};
-use crate::output::{Failure, Out, Stdout, about, bytes, complain, say, table};
+use crate::output::{Failure, Out, Stdout, about, bytes, complain, read_keys, say, table};
 use serde_json::json;
 use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
@@ -61,7 +61,7 @@ fn own(path: &Path) -> Result<(PathBuf, File), Failure> {
 
 /// The keys that were given.
 fn keys(a: &KeyArgs) -> Result<Option<Arc<Keys>>, Failure> {
-    a.files().as_ref().map(Keys::read).transpose().map_err(failed)
+    a.files().as_ref().map(read_keys).transpose()
 }
 
 fn serve(out: Out, a: &Worker, listen: &str, data: &Path) -> Result<(), Failure> {

@@ -523,3 +523,44 @@ fn a_read_only_mount_needs_no_lock_file() {
     assert_eq!(ok(&["get", &dir, "default", "a"], ""), "1\n");
     assert!(place.path().join("db/lock").exists());
 }
+
+/// What is named and cannot be read has a status by its reason: it is not there, or it may not be read.
+#[test]
+fn what_cannot_be_read_is_told_by_its_reason() {
+    let place = Scratch::new("unread");
+    ok(&["worker", "keygen", &place.at("peer")], "");
+    let all_is_allowed = {
+        let shut = place.file("shut.toml", "name = \"x\"\n");
+        std::fs::set_permissions(&shut, std::fs::Permissions::from_mode(0o000)).expect("its owner may");
+        File::open(&shut).is_ok()
+    };
+    let (image, data, peer) = (format!("image:{}", place.at("chips")), place.at("data"), place.at("peer.cert"));
+    for (name, status) in [("absent.toml", 4), ("shut.toml", 7)] {
+        let file = place.at(name);
+        for args in [
+            &["create", &place.at("db"), "--flash", &image, "--layout", &file][..],
+            &["probe", "--quick", "--profile", &file],
+            &["advise", "flash", &file, "--flash", "slc-emulator-16"],
+            &["array", "plan", "--drives", &format!("samsung-850,{file}"), "--trace", &file],
+            &["array", "plan", "--drives", "samsung-850,samsung-830", "--trace", &file],
+            &["trace", "info", &file],
+            &["lab", "replay", &file, "--policy", "lru", "--sizes", "1"],
+            &["lab", "run", &file],
+            &["worker", "--listen", "127.0.0.1:0", "--data", &data, "--key", &file, "--peer", &peer],
+            &["create", &place.at("db"), "--data", "remote:127.0.0.1:1", "--key", &file, "--peer", &peer],
+        ] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_varve"));
+            command.args(args);
+            if all_is_allowed {
+                command.uid(65534).gid(65534);
+            }
+            // (Where the user of that number may not start the command there is nothing to see.)
+            let Ok(out) = command.output() else { return };
+            let said = String::from_utf8_lossy(&out.stderr);
+            assert_eq!(out.status.code(), Some(status), "{args:?}: {said}");
+            assert!(said.contains(&file), "{args:?}: {said}");
+        }
+    }
+    // An experiment at a path is that file, and not one of the same name that comes with the program.
+    fails(&["lab", "run", &place.at("tpcc-disk.toml"), "--quick"], "", 4);
+}

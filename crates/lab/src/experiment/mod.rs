@@ -168,14 +168,17 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("tpcc-disk", include_str!("../../../../experiments/tpcc-disk.toml")),
 ];
 
-/// Finds an experiment: a file, or one that comes with the program by its name. Returns name, file and text.
+/// Finds an experiment: a file, or one that comes with the program by its name, or as `experiments/NAME.toml`. Returns
+/// name, file and text.
 ///
 /// # Errors
 /// [`ExperimentError::Unknown`], or the file cannot be read.
 pub fn find(what: &str) -> Result<(String, String, String), ExperimentError> {
     let path = std::path::Path::new(what);
     let name = path.file_stem().map_or_else(|| what.to_string(), |s| s.to_string_lossy().into_owned());
-    if path.is_file() {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let elsewhere = folder.is_some_and(|folder| folder != std::path::Path::new("experiments"));
+    if elsewhere || path.is_file() {
         let text =
             std::fs::read_to_string(path).map_err(|source| ExperimentError::Io { path: what.to_string(), source })?;
         return Ok((name, what.to_string(), text));
