@@ -127,8 +127,18 @@ pub fn set(out: Out, a: &Set) -> Result<(), Failure> {
     Ok(())
 }
 
-fn part(drive: &FastPart, overwrite: bool) -> Result<DrivePart, Failure> {
-    Ok(DrivePart { path: drive.path.clone(), bytes: fast_bytes(drive, overwrite)? })
+/// Whether a link of the database leads there.
+fn is_drive_of(dir: &Path, path: &Path) -> bool {
+    let links = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut drives = links.filter(|link| link.file_name().as_encoded_bytes().starts_with(b"drive."));
+    std::fs::canonicalize(path)
+        .is_ok_and(|path| drives.any(|d| std::fs::canonicalize(d.path()).is_ok_and(|d| d == path)))
+}
+
+fn part(dir: &Path, drive: &FastPart, overwrite: bool) -> Result<DrivePart, Failure> {
+    // Of one that the array has already the engine says so: nothing of it may be lost.
+    let overwrite = overwrite || is_drive_of(dir, &drive.path);
+    Ok(DrivePart { path: drive.path.clone(), bytes: fast_bytes(dir, drive, overwrite)? })
 }
 
 pub fn add(out: Out, a: &Add) -> Result<(), Failure> {
@@ -136,7 +146,7 @@ pub fn add(out: Out, a: &Add) -> Result<(), Failure> {
     if let Some(curve) = &a.curve {
         curves::load(curve)?;
     }
-    let (db, part) = (open(&a.place)?, part(&a.drive, a.overwrite)?);
+    let (db, part) = (open(&a.place)?, part(&a.place.dir, &a.drive, a.overwrite)?);
     let measured = a.measure.then(|| curves::measured(&part.path)).transpose()?;
     let number = db.array_add(&part, a.share, a.overwrite)?;
     db.close()?;
@@ -179,7 +189,7 @@ pub fn replace(out: Out, a: &Replace) -> Result<(), Failure> {
     if let Some(curve) = &a.curve {
         curves::load(curve)?;
     }
-    let (db, part) = (open(&a.place)?, part(&a.by, a.overwrite)?);
+    let (db, part) = (open(&a.place)?, part(&a.place.dir, &a.by, a.overwrite)?);
     let before = db.array_stats().and_then(|stats| stats.drives.into_iter().find(|drive| drive.number == a.drive));
     let extents = before.map_or(0, |drive| drive.used as usize);
     let number = db.array_replace(a.drive, &part, a.overwrite)?;

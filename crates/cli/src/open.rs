@@ -50,12 +50,14 @@ fn holds_something(path: &Path) -> Result<bool, Failure> {
     Ok(found.iter().any(|b| *b != 0))
 }
 
-fn refuse_used(path: &Path, overwrite: bool) -> Result<(), Failure> {
+/// Fails if a part of the database in `dir` holds something that is not to be lost. What a creation left there that was
+/// cut short is nothing: the next one begins anew.
+fn refuse_used(dir: &Path, path: &Path, overwrite: bool) -> Result<(), Failure> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = folder.filter(|folder| !folder.is_dir()) {
         return Err(Failure::Failed(format!("{}: there is no folder {}", path.display(), folder.display())));
     }
-    if overwrite || !path.exists() || path.is_dir() || !holds_something(path)? {
+    if overwrite || !path.exists() || path.is_dir() || !holds_something(path)? || varve::is_left_over(dir, path) {
         return Ok(());
     }
     Err(Failure::Failed(format!(
@@ -65,8 +67,8 @@ fn refuse_used(path: &Path, overwrite: bool) -> Result<(), Failure> {
 }
 
 /// Bytes that a fast device shall have at least; 0: what it has.
-pub fn fast_bytes(fast: &FastPart, overwrite: bool) -> Result<u64, Failure> {
-    refuse_used(&fast.path, overwrite)?;
+pub fn fast_bytes(dir: &Path, fast: &FastPart, overwrite: bool) -> Result<u64, Failure> {
+    refuse_used(dir, &fast.path, overwrite)?;
     let there = std::fs::metadata(&fast.path).ok().filter(|m| m.file_type().is_block_device() || m.is_file());
     match (fast.bytes, there) {
         (Some(bytes), _) => Ok(bytes),
@@ -86,13 +88,13 @@ pub fn limit(db: &Db, fast: &FastPart) -> Result<(), Failure> {
 }
 
 /// The drives and layout of an array, if one is asked for.
-fn drives(a: &LayoutArgs) -> Result<Option<DriveLayout>, Failure> {
+fn drives(dir: &Path, a: &LayoutArgs) -> Result<Option<DriveLayout>, Failure> {
     let ArrayArgs { drives, array, extent, unit, shares } = &a.array;
     if drives.is_empty() {
         return Ok(None);
     }
     let part = |drive: &FastPart| {
-        let bytes = fast_bytes(drive, a.devices.overwrite)?;
+        let bytes = fast_bytes(dir, drive, a.devices.overwrite)?;
         Ok(DrivePart { path: drive.path.clone(), bytes })
     };
     let parts = drives.iter().map(part).collect::<Result<_, Failure>>()?;
@@ -167,6 +169,11 @@ pub fn create(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) 
 }
 
 fn create_on(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) -> Result<Closing, Failure> {
+    if varve::exists(dir) {
+        // Before its devices are found to be in use.
+        let what = format!("{} already holds a database", dir.display());
+        return Err(Failure::Engine(varve::Error::AlreadyExists(what)));
+    }
     let mut layout = DbLayout { overwrite: a.devices.overwrite, ..a.layout() };
     let data = a.devices.data.as_deref();
     let keys = a.devices.keys.files();
@@ -178,7 +185,7 @@ fn create_on(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) -
     let path = data.filter(|_| layout.remote.is_none()).map(PathBuf::from);
     layout.data = a.devices.slow.clone().or(path);
     if let Some(slow) = &layout.data {
-        refuse_used(slow, a.devices.overwrite)?;
+        refuse_used(dir, slow, a.devices.overwrite)?;
     }
     if let Some(RemotePart { address, keys }) = &layout.remote {
         if a.devices.fast.is_some() {
@@ -191,7 +198,7 @@ fn create_on(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) -
         }
         keys.as_ref().map(read_keys).transpose()?;
     }
-    layout.array = drives(a)?;
+    layout.array = drives(dir, a)?;
     if let Some((part, page)) = flash::part(&a.flash)? {
         if layout.array.is_some() || layout.data.is_some() || a.devices.fast.is_some() {
             return Err(Failure::Usage("native flash has all pages: leave --drive, --slow and --fast out".into()));
@@ -206,7 +213,7 @@ fn create_on(dir: &Path, a: &LayoutArgs, tier: &Given<Tier>, options: Options) -
         }
         return new_db(dir, &layout, options);
     };
-    (layout.fast, layout.fast_bytes) = (Some(fast.path.clone()), fast_bytes(fast, a.devices.overwrite)?);
+    (layout.fast, layout.fast_bytes) = (Some(fast.path.clone()), fast_bytes(dir, fast, a.devices.overwrite)?);
     let options = Options { tier: tier.over(options.tier.clone())?, ..options };
     let settings = options.tier.clone();
     let db = new_db(dir, &layout, options)?;

@@ -147,7 +147,7 @@ fn attach(out: Out, a: &Attach) -> Result<(), Failure> {
         )));
     }
     let overwrite = a.overwrite || varve::is_left_over(&a.dir, &a.fast.path);
-    let bytes_wanted = fast_bytes(&a.fast, overwrite)?;
+    let bytes_wanted = fast_bytes(&a.dir, &a.fast, overwrite)?;
     let tier = a.tier.over(TierOptions::default())?;
     keep(&a.dir, &tier)?;
     let options = Options { tier, ..a.open.options() };

@@ -226,10 +226,13 @@ fn drives_are_added_drained_and_replaced() {
     ok(&["array", "set", &db, "--rate", "1G"], "");
     let new = format!("{}:64M", dir.at("new"));
     assert_eq!(json(&["array", "add", &db, &new])["added"], 3);
-    let told = tell(&["array", "add", &db, &dir.at("new")], 1);
+    for overwrite in [&[][..], &["--overwrite"]] {
+        let told = tell(&[&["array", "add", &db, &dir.at("new")], overwrite].concat(), 1);
+        assert!(told.contains("is drive 3 of the array already"), "{told}");
+    }
+    let other = dir.file("other", "rows of somebody else");
+    let told = tell(&["array", "add", &db, &other], 1);
     assert!(told.contains("holds something"), "{told}");
-    let told = tell(&["array", "add", &db, &dir.at("new"), "--overwrite"], 1);
-    assert!(told.contains("is drive 3 of the array already"), "{told}");
     let told = tell(&["array", "add", &db, &format!("{}:3M", dir.at("small"))], 1);
     assert!(told.contains("less than four extents"), "{told}");
     let told = tell(&["array", "drain", &db, "9"], 1);

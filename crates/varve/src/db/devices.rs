@@ -122,8 +122,20 @@ pub fn has_tier(dir: &Path) -> bool {
     header(dir).is_some_and(|header| volume::has_tier(&header.options))
 }
 
-/// Whether a device is what an attachment to this database left that was cut short: nothing of use is on it.
+/// Whether a device is what an attachment to this database, or its creation, left that was cut short: nothing of use is
+/// on it.
 pub fn is_left_over(dir: &Path, fast: &Path) -> bool {
+    if let Some(ours) = begun(dir) {
+        let target = std::fs::canonicalize(fast).ok();
+        let is = |part: &str| target.is_some() && std::fs::canonicalize(dir.join(part)).ok() == target;
+        // A drive bears the identity from the first on; what else was named was looked at before the creation began.
+        return match owner(fast) {
+            Some(owner) => {
+                owner == ours && drives::names(dir).chain([DATA, FAST].map(String::from)).any(|part| is(&part))
+            }
+            None => [DATA, FAST].into_iter().any(is),
+        };
+    }
     let owner = peek(fast).and_then(|device| varve_volume::tier::owner(&*device).ok().flatten());
     owner.is_some() && owner == header(dir).filter(|_| !has_tier(dir)).map(|header| header.uuid)
 }
@@ -159,6 +171,11 @@ fn is_unfinished(dir: &Path) -> bool {
     }
 }
 
+/// The identity of a creation in a directory that was cut short after the first of its files was its own.
+fn begun(dir: &Path) -> Option<[u8; 16]> {
+    is_unfinished(dir).then(|| wal::creation(&*peek(&dir.join(LOG))?)).flatten()
+}
+
 /// The header of a database that is made, whose pages leave `room` bytes alone. On an array that holds nothing yet it
 /// has the array's identity: what is left on the drives is then known by the log when creation is cut short.
 pub(super) fn new_header(page_size: usize, room: usize, array: Option<&Array>) -> DbHeader {
@@ -181,19 +198,23 @@ pub(crate) struct OpenDir {
 pub(crate) fn create(dir: &Path, layout: &Layout, options: &Options) -> Result<OpenDir> {
     make_dir(dir)?;
     let lock = lock(dir, false)?;
+    let mut left = None;
     if drives::count(dir) > 0
         || [DATA, LOG, FAST, FLASH, REMOTE].iter().any(|part| dir.join(part).symlink_metadata().is_ok())
     {
         if !is_unfinished(dir) {
             return Err(Error::holds_database(dir.display()));
         }
+        // What is on flash bears no identity: that a creation began which names it says that it was looked at before.
+        left = begun(dir).and_then(|_| std::fs::canonicalize(dir.join(FLASH)).ok());
         remove(dir);
     }
-    let devices = make_parts(dir, layout, options).inspect_err(|_| remove(dir))?;
+    let devices = make_parts(dir, layout, options, left).inspect_err(|_| remove(dir))?;
     Ok(OpenDir { devices, lock })
 }
 
-fn make_parts(dir: &Path, layout: &Layout, options: &Options) -> Result<Devices> {
+/// `left`: flash with what a creation left that was cut short.
+fn make_parts(dir: &Path, layout: &Layout, options: &Options, left: Option<PathBuf>) -> Result<Devices> {
     if let Some(log_dir) = &layout.log_dir {
         make_dir(log_dir)?;
         link(dir, LOG, log_dir)?;
@@ -215,7 +236,7 @@ fn make_parts(dir: &Path, layout: &Layout, options: &Options) -> Result<Devices>
         sync_parent(&dir.join(FLASH))?;
     }
     let devices = match &layout.array {
-        None if layout.flash.is_some() => on_flash(dir, layout, options)?,
+        None if layout.flash.is_some() => on_flash(dir, layout, options, left)?,
         None => open_files(dir, options, true, layout.fast.is_some())?,
         Some(array) => {
             let (log, fast) = (open_file(dir, LOG, options, true)?, layout.fast.as_ref());
@@ -242,7 +263,7 @@ fn make_parts(dir: &Path, layout: &Layout, options: &Options) -> Result<Devices>
 }
 
 /// The devices of a new database on native flash.
-fn on_flash(dir: &Path, layout: &Layout, options: &Options) -> Result<Devices> {
+fn on_flash(dir: &Path, layout: &Layout, options: &Options, left: Option<PathBuf>) -> Result<Devices> {
     let part = layout.flash.as_ref().expect("the caller has looked");
     if layout.data.is_some() || layout.fast.is_some() {
         return Err(Error::Invalid("native flash has all pages: give no data or fast device beside it".into()));
@@ -251,7 +272,9 @@ fn on_flash(dir: &Path, layout: &Layout, options: &Options) -> Result<Devices> {
     if !layout.overwrite {
         refuse_owned(&log)?;
     }
-    let flash = flash::create(dir, part, layout)?;
+    let overwrite = layout.overwrite || left.is_some_and(|left| std::fs::canonicalize(&part.path).ok() == Some(left));
+    let begin = || Log::begin_creation(&*log, &new_header(layout.page_size, 0, None));
+    let flash = flash::create(dir, part, overwrite, begin)?;
     Ok(Devices { dir: Some(dir.into()), ..Devices::on_flash(flash, log) })
 }
 

@@ -3,7 +3,7 @@
 //! Invariant: nothing is erased that holds something, unless it may be lost.
 
 use super::devices::{self, FLASH};
-use super::options::{Layout, Options};
+use super::options::Options;
 use crate::error::{Damage, Error, Result};
 use crate::wal;
 use std::path::{Path, PathBuf};
@@ -57,14 +57,21 @@ fn raw(dir: &Path, driver: &FlashDriver) -> Result<Arc<dyn RawFlash>> {
     })
 }
 
-/// Makes the regions of a new database on the flash that the directory names.
-pub(super) fn create(dir: &Path, part: &FlashPart, layout: &Layout) -> Result<Arc<NativeFlash>> {
+/// Makes the regions of a new database on the flash that the directory names; `begin` notes that before anything is
+/// written there.
+pub(super) fn create(
+    dir: &Path,
+    part: &FlashPart,
+    overwrite: bool,
+    begin: impl FnOnce() -> Result<()>,
+) -> Result<Arc<NativeFlash>> {
     let raw = raw(dir, &part.driver)?;
     let holds = (0..raw.geometry().blocks()).any(|block| raw.block(block).next > 0);
-    if holds && !layout.overwrite {
+    if holds && !overwrite {
         return Err(Error::holds_database(part.path.display()));
     }
     assert!(is_there(dir), "flash that is used has its name in the directory");
+    begin()?;
     Ok(NativeFlash::create(raw, &part.regions)?)
 }
 
