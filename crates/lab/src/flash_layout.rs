@@ -175,6 +175,17 @@ pub struct RegionSpec {
 }
 
 impl RegionSpec {
+    /// A key that would do nothing, with its value, and why.
+    fn idle(&self) -> Option<(&'static str, String, &'static str)> {
+        let records = self.n.is_some_and(|n| n > 0);
+        let m = self.m.filter(|m| *m > 0 && !records);
+        let d = self.d.filter(|_| self.gc != Some(GcPolicy::DChoices));
+        let spare = self.spare_factor.filter(|_| self.pages.is_some());
+        m.map(|m| ("m", m.to_string(), "it is the size of n records: give n too"))
+            .or_else(|| d.map(|d| ("d", d.to_string(), "it is for gc = \"d-choices\"")))
+            .or_else(|| spare.map(|s| ("spare_factor", s.to_string(), "pages takes its place: give one of both")))
+    }
+
     fn config(&self, flash: &FlashConfig, (n, m): (u8, u16)) -> RegionConfig {
         let all = || Chips((0..flash.geometry.chips()).collect());
         let of = RegionConfig::of(self.chips.clone().unwrap_or_else(all).0);
@@ -235,6 +246,11 @@ impl LayoutFile {
         if self.geometry.over(flash.geometry) != flash.geometry {
             let (is, wanted) = (flash.geometry, self.geometry.over(flash.geometry));
             return Err(Error::Profile(format!("the flash has the geometry {is:?}, and the layout is for {wanted:?}")));
+        }
+        for (index, region) in self.regions.iter().enumerate() {
+            if let Some((key, value, why)) = region.idle() {
+                return Err(Error::Profile(format!("regions.{index}.{key} = {value} does nothing: {why}")));
+            }
         }
         let one = [RegionSpec::default()];
         let layout = layout(if self.regions.is_empty() { &one } else { &self.regions }, flash, (0, 0));
