@@ -5,7 +5,8 @@ use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use varve::{BackupOptions, Damage, Db, Devices, Durability, Error, Keyspace, Layout, Options};
-use varve_models::{FaultPlan, Faulty, MemDevice, MemOptions, PowerSupply};
+use varve_device::OpKind;
+use varve_models::{Fault, FaultPlan, Faulty, MemDevice, MemOptions, PowerSupply, When};
 use varve_rt::atomic::{AtomicBool, Ordering};
 use varve_rt::sim::{self, Domain};
 use varve_rt::{Event, Rng, spawn};
@@ -423,6 +424,28 @@ fn a_backup_and_a_compaction_exclude_each_other() {
     assert!(said.expect("asked").contains("a backup is being made"));
     let report = db.compact().unwrap();
     assert!(report.pages < report.pages_before);
+    sound(&db);
+}
+
+/// A database that was made as small as it goes can still be emptied where the disk has no room left: that is how one
+/// makes room.
+#[test]
+fn a_full_disk_lets_keyspaces_be_cleared_and_dropped_after_a_compaction() {
+    let data = Faulty::new(MemDevice::new(0), FaultPlan::new(1));
+    let db = Db::create_on(Devices::new(data.clone(), MemDevice::new(0)), &layout(4096), options()).unwrap();
+    let [rows, others] = ["rows", "others"].map(|name| db.create_keyspace(name).unwrap());
+    for n in 0..4000 {
+        rows.put(&key(n), &value(n, 300)).unwrap();
+        others.put(&key(n), &value(n, 300)).unwrap();
+    }
+    let report = db.compact().unwrap();
+    assert!(report.free < 20, "it is small: {report:?}");
+    data.set_plan(FaultPlan::new(1).rule(&[OpKind::SetLen], None, When::From(1), Fault::NoSpace));
+    rows.clear().unwrap();
+    drop(others);
+    db.drop_keyspace("others").unwrap();
+    assert_eq!(contents(&rows, &db), Rows::new());
+    (0..1000).for_each(|n| rows.put(&key(n), &value(n, 300)).unwrap());
     sound(&db);
 }
 

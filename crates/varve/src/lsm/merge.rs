@@ -3,6 +3,7 @@
 use super::ranges::Fragments;
 use super::{Entries, Entry, EntryKind, Segment, order};
 use crate::error::Result;
+use crate::rows::Damage;
 use std::cmp::Ordering;
 use std::sync::Arc;
 use varve_volume::Lsn;
@@ -179,8 +180,8 @@ pub(crate) struct Retention {
     moments: Vec<Lsn>,
     below: Below,
     ranges: Fragments,
-    key: Option<Vec<u8>>,
-    /// Commit number and stripe of the entry before.
+    /// Key, commit number and stripe of the entry before; at first what is before all entries.
+    key: Vec<u8>,
     commit: Lsn,
     stripe: usize,
 }
@@ -189,7 +190,7 @@ impl Retention {
     /// `moments` ascend; `ranges` are all range deletions of what is merged.
     pub(crate) fn new(moments: Vec<Lsn>, below: Below, ranges: Fragments) -> Retention {
         assert!(moments.is_sorted(), "moments ascend");
-        Retention { moments, below, ranges, key: None, commit: 0, stripe: 0 }
+        Retention { moments, below, ranges, key: Vec::new(), commit: Lsn::MAX, stripe: usize::MAX }
     }
 
     /// The range deletions that are kept.
@@ -197,29 +198,25 @@ impl Retention {
         self.ranges.kept(&self.moments, self.below.is_empty())
     }
 
-    /// Whether an entry comes after the one that was asked about last.
-    pub(crate) fn is_next(&self, entry: &Entry<'_>) -> bool {
-        let last = self.key.as_deref().map(|key| (key, self.commit));
-        last.is_none_or(|last| order(last, (entry.key, entry.commit)).is_lt())
-    }
-
-    /// Whether the next entry is kept.
-    pub(crate) fn keeps(&mut self, entry: &Entry<'_>) -> bool {
+    /// Whether the next entry is kept; damage, if it does not come after the one before.
+    pub(crate) fn keeps(&mut self, entry: &Entry<'_>) -> Result<bool, Damage> {
+        let by_key = (*self.key).cmp(entry.key);
+        if by_key.then(entry.commit.cmp(&self.commit)).is_ge() {
+            return Err(Damage("entries do not ascend"));
+        }
         let stripe = self.moments.partition_point(|moment| *moment < entry.commit);
-        let again = self.key.as_deref() == Some(entry.key);
-        if again && stripe == self.stripe {
-            return false;
-        }
-        if !again {
-            let key = self.key.get_or_insert_default();
-            key.clear();
-            key.extend_from_slice(entry.key);
-        }
+        let seen_newer = by_key.is_eq() && stripe == self.stripe;
         (self.commit, self.stripe) = (entry.commit, stripe);
-        if self.ranges.hide(entry.key, entry.commit, &self.moments) {
-            return false;
+        if seen_newer {
+            return Ok(false);
         }
-        !(entry.kind == EntryKind::Delete && stripe == 0 && !self.below.may_hold(entry.key))
+        if by_key.is_lt() {
+            self.key.clear();
+            self.key.extend_from_slice(entry.key);
+        }
+        let hidden = self.ranges.hide(entry.key, entry.commit, &self.moments);
+        let hides_nothing = entry.kind == EntryKind::Delete && stripe == 0 && !self.below.may_hold(entry.key);
+        Ok(!hidden && !hides_nothing)
     }
 }
 

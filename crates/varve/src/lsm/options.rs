@@ -306,7 +306,8 @@ pub const LSM_OPTIONS: Table<LsmOptions> = Table {
         Line::new(
             "pressure",
             Accepts::Name(Pressure::names),
-            "What holds writers up when merges do not keep up: a smooth delay per byte, or LevelDB's steps.",
+            "What holds writers up when merges do not keep up: a smooth delay per byte, or LevelDB's steps, with its order \
+            of merges.",
             |o| &mut o.pressure,
         ),
         Line::new(
@@ -355,6 +356,7 @@ impl LsmOptions {
             base_bytes: self.level1_bytes.unwrap_or(usual.base_bytes),
             multiplier: self.multiplier.into(),
             choice: self.pick.choice(),
+            level_0_first: self.pressure == Pressure::Smooth,
             more_input: self.input.into(),
             ..usual
         }

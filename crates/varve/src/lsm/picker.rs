@@ -43,6 +43,9 @@ pub(crate) struct Leveled {
     /// Bytes of a page.
     pub page_bytes: u64,
     pub choice: Choice,
+    /// Level 0 goes first from twice its trigger on, however much others are over their limits; LevelDB always takes
+    /// the level that is the most over its limit.
+    pub level_0_first: bool,
     /// Level 0 and level 1 together may give up to so many times a usual merge's input; 1: no more than usual.
     pub more_input: u64,
 }
@@ -51,8 +54,16 @@ impl Leveled {
     /// LevelDB's numbers, for segments of so many bytes: level 1 has five of them, at least 10 MB.
     pub(crate) fn new(segment_bytes: u64, page_bytes: u64) -> Leveled {
         let base_bytes = (5 * segment_bytes).max(10 << 20);
-        let choice = Choice::default();
-        Leveled { trigger: 4, base_bytes, multiplier: 10, segment_bytes, page_bytes, choice, more_input: 1 }
+        Leveled {
+            trigger: 4,
+            base_bytes,
+            multiplier: 10,
+            segment_bytes,
+            page_bytes,
+            choice: Choice::default(),
+            level_0_first: false,
+            more_input: 1,
+        }
     }
 
     /// Bytes that a level may have; level 0 is limited by its number of segments.
@@ -161,7 +172,8 @@ impl Picker {
     pub(crate) fn pick(&mut self, shape: &Leveled, version: &Version) -> Option<Plan> {
         let stalls = shape.score(version, 0) >= 2.0;
         let most = |a: &usize, b: &usize| shape.score(version, *a).total_cmp(&shape.score(version, *b)).then(b.cmp(a));
-        let level = if stalls { Some(0) } else { (0..usize::from(LAST_LEVEL)).max_by(most) };
+        let first = stalls && shape.level_0_first;
+        let level = if first { Some(0) } else { (0..usize::from(LAST_LEVEL)).max_by(most) };
         let level = level.filter(|level| shape.score(version, *level) >= 1.0);
         match level {
             Some(level) => {

@@ -75,7 +75,8 @@ fn what_is_kept_is_what_somebody_sees() {
         };
         let ranges = Fragments::new((0..rng.below(3)).map(|_| draw(&mut rng)).collect::<Vec<_>>());
         let mut retention = Retention::new(moments.clone(), below(&older), ranges.clone());
-        let kept: Vec<Row> = rows.iter().filter(|row| retention.keeps(&row.entry())).cloned().collect();
+        let kept: Vec<Row> =
+            rows.iter().filter(|row| retention.keeps(&row.entry()).expect("rows ascend")).cloned().collect();
         let kept_ranges = retention.ranges();
         for row in rows.iter().chain(&older) {
             for moment in moments.iter().copied().chain([Lsn::MAX]) {

@@ -98,16 +98,20 @@ fn every_segment_has_its_turn() {
 
 #[test]
 fn what_prevents_a_stall_goes_first() {
-    let (shape, mut picker) = (shape(Choice::RoundRobin), Picker::default());
+    let (leveldb, mut picker) = (shape(Choice::RoundRobin), Picker::default());
+    let shape = Leveled { level_0_first: true, ..leveldb.clone() };
     let level: Vec<_> = (0..80).map(|n| segment(n, 100 * n, 100 * n + 50, 20)).collect();
     let flushed = |n: u64| (0..n).rev().map(|n| segment(100 + n, 0, 9000, 20)).collect::<Vec<_>>();
-    let plan = |picker: &mut Picker, n| picker.pick(&shape, &Version { levels: vec![flushed(n), level.clone()] });
+    let version = |n| Version { levels: vec![flushed(n), level.clone()] };
+    let plan = |picker: &mut Picker, n| picker.pick(&shape, &version(n));
     assert_eq!(
         plan(&mut picker, 5).map(|plan| (plan.level, plan.class)),
         Some((1, Class::Shape)),
         "16 times too large"
     );
     assert_eq!(plan(&mut picker, 8).map(|plan| (plan.level, plan.class)), Some((0, Class::Stall)));
+    let most = picker.pick(&leveldb, &version(12));
+    assert_eq!(most.map(|plan| (plan.level, plan.class)), Some((1, Class::Stall)), "LevelDB takes what is most over");
     assert!(Class::Stall > Class::Shape && Class::Shape > Class::Tidy);
 }
 

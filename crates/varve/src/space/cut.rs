@@ -20,6 +20,10 @@ use crate::error::Result;
 use varve_rt::atomic::Ordering;
 use varve_volume::{KeyspaceId, PageId};
 
+/// Free pages that are left at the end, as far as there are any: a keyspace can be cleared or dropped, which takes a
+/// page or two before it gives any, where the disk has no room for the store to grow.
+const SPARE: u64 = 4;
+
 impl Allocation {
     /// Past the last page that is taken and no map.
     pub(super) fn end_in_use(&self, span: u64) -> u64 {
@@ -96,7 +100,7 @@ impl Space {
         Some(Reserved { space: self, log: &core.log, ids })
     }
 
-    /// Cuts the store behind the last page in use; `checkpoint` makes one, and notes how many map pages are left.
+    /// Cuts the store behind the last page in use and a few to spare; `checkpoint` makes one, and notes how many map pages are left.
     /// Returns the pages there are then.
     pub(crate) fn cut(&self, checkpoint: impl FnOnce(u64) -> Result<()>) -> Result<u64> {
         self.free_let_go();
@@ -113,11 +117,11 @@ impl Space {
         Ok(self.store.pages())
     }
 
-    /// Takes out the pages past the last one in use; gives the first of them. When the store grows they are free again.
+    /// Takes out the pages past the last one in use and those to spare; gives the first of them. When the store grows they are free again.
     fn take_out(&self) -> u64 {
         let mut state = self.state.lock();
         self.release_unpinned(&mut state);
-        let end = state.end_in_use(self.span).max(FIRST_PAGES);
+        let end = (state.end_in_use(self.span) + SPARE).max(FIRST_PAGES);
         if end >= state.pages {
             return state.pages;
         }

@@ -204,15 +204,14 @@ impl Work<'_> {
         debug_assert!(!self.task.range.is_after(entry.key) && !self.task.range.is_before(entry.key), "of the range");
         self.tally.pairs += 1;
         self.tally.large += u64::from(entry.value.len() > self.task.large);
-        // Its checksum was right: what is not in order was written so.
-        if !self.retention.is_next(&entry) {
-            return Err(self.damage(run, self.feeds[run].from, Damage("entries do not ascend")));
-        }
         if entry.kind == EntryKind::DeleteRange {
             return Err(self.damage(run, self.feeds[run].from, Damage("a deletion of a range among the entries")));
         }
-        if !self.retention.keeps(&entry) {
-            return Ok(());
+        // The block's checksum was right: what is not in order was written so.
+        match self.retention.keeps(&entry) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(damage) => return Err(self.damage(run, self.feeds[run].from, damage)),
         }
         let (key, task) = (entry.key, self.task);
         while let Some(segment) = task.grandparents.get(self.passed).filter(|s| s.meta.compare(key).is_lt()) {

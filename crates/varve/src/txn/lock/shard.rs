@@ -195,8 +195,10 @@ impl Shard {
     pub fn release(&self, budget: &Budget, key: &[u8], owner: OwnerId, keep_shared: bool) {
         let mut entries = self.entries.lock();
         charge(Cost::LockRelease, 1);
-        let entries = &mut *entries;
-        let entry = entries.map.get_mut(key).expect("a held lock has an entry");
+        let Entries { map, credit } = &mut *entries;
+        let heap = KeyBuf::heap_bytes_of(key);
+        let MapEntry::Occupied(mut slot) = map.entry(KeyBuf::new(key)) else { panic!("a held lock has an entry") };
+        let entry = slot.get_mut();
         assert!(entry.holds(owner), "a lock is released by an owner that holds it");
         debug_assert!(entry.is_sound(), "the front of a queue does not fit the holders");
         debug_assert!(!keep_shared || entry.mode == Mode::Exclusive, "what goes back to S was X");
@@ -208,11 +210,12 @@ impl Shard {
             entry.mode = Mode::Shared;
             false
         } else {
-            entries.credit.give(budget, HOLDER + KeyBuf::heap_bytes_of(key));
+            credit.give(budget, HOLDER + heap);
             leave(entry, owner)
         };
         if (emptied && !entry.has_queue()) || !self.hand_over(entry, emptied) {
-            entries.forget(budget, key);
+            slot.remove();
+            credit.give(budget, ENTRY + heap);
             let before = self.all.fetch_sub(1, Ordering::Release);
             assert!(before > 0, "a lock was counted");
         }
@@ -331,12 +334,5 @@ fn leave(entry: &mut KeyLock, owner: OwnerId) -> bool {
             false
         }
         _ => true,
-    }
-}
-
-impl Entries {
-    fn forget(&mut self, budget: &Budget, key: &[u8]) {
-        let (key, _) = self.map.remove_entry(key).expect("the entry is there");
-        self.credit.give(budget, ENTRY + key.heap_bytes());
     }
 }
