@@ -446,7 +446,6 @@ impl Keeper {
                 drop(state);
                 if drains && moved == Moved::Full && tries >= TRIES {
                     let why = "the other drives are full: add a drive, then drain again".to_string();
-                    self.array.close_drive(drive, false);
                     self.end_work(Some(&invalid(why)));
                     return false;
                 }
@@ -484,6 +483,10 @@ impl Keeper {
     fn end_work(&self, error: Option<&VolumeError>) {
         let mut state = self.state.lock();
         assert!(state.moves.running, "work that ends was begun");
+        if let (Some(_), Work::Drain(drive, _)) = (error, state.work) {
+            // It stays, and new extents may lie on it again.
+            self.array.close_drive(drive, false);
+        }
         state.queue.clear();
         (state.work, state.moves.running) = (Work::Nothing, false);
         state.moves.error = error.map(ToString::to_string);

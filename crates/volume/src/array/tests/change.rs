@@ -200,3 +200,29 @@ fn a_power_cut_at_any_operation_loses_nothing() {
     }
     assert!(cuts > 120, "{cuts}");
 }
+
+/// The other drives fail while one is emptied: it stays, and new extents may lie on it as before.
+#[test]
+fn a_drive_that_could_not_be_emptied_takes_new_extents() {
+    let outcome = run(Config::default(), || {
+        let (_, mut drives) = memory(&[20, 20, 20]);
+        let failing = Faulty::new(drives[1].clone(), FaultPlan::new(1));
+        drives[1] = failing.clone();
+        let layout = Layout::Proportional { shares: vec![1.0, 1.0, 1.0] };
+        let array = Array::volatile(drives, (EXTENT, layout), 12 * MIB).unwrap();
+        let options = keeper::KeeperOptions::default();
+        let keeper = keeper::Keeper::new(array.clone(), options.clone(), watch::Watch::new(&array, options.rules));
+        let serving = keeper.clone();
+        let server = varve_rt::spawn("keeper", move || serving.serve(|_| {}));
+        failing.set_plan(FaultPlan::new(1).rule(&[OpKind::Write], None, When::From(1), Fault::Eio));
+        assert!(keeper.drain(0, Some(1)).unwrap() > 0);
+        assert!(!keeper.wait() && keeper.moves().error.is_some(), "{:?}", keeper.moves());
+        failing.set_plan(FaultPlan::new(1));
+        let before = array.extents_on(0).len();
+        array.set_len(36 * MIB).unwrap();
+        assert!(array.extents_on(0).len() > before, "{:?}", array.usage());
+        keeper.end();
+        server.join().unwrap();
+    });
+    outcome.result.expect("the simulation ends");
+}
