@@ -33,6 +33,7 @@ pub fn run(out: Out, command: &Command) -> Result<(), Failure> {
         Command::Run(a) => run_all(out, a),
         Command::List(a) => list(out, a),
         Command::Report(a) => report(out, a),
+        Command::Export(a) => crate::export::results(out, a),
         Command::Replay(a) => crate::replay::run(out, a),
     }
 }

@@ -1,9 +1,9 @@
 //! The `varve` command.
 //!
 //! Modules, from below: `closing output rows` · `advice probe_cpu sensitivity table_args text` · `flash_advice` ·
-//! `metrics probe` · `args` · `array_settings curves damage flash keygen manual replay settings top updates` ·
-//! `crash lab open` · `admin array_plan bench data keyspace load rescue stat tier worker` · `advise array_change demo
-//! shell traces` · `array`.
+//! `metrics probe` · `args` · `array_settings curves damage export flash keygen manual replay settings top` ·
+//! `updates` · `crash lab open` · `admin array_plan bench data keyspace load rescue stat tier worker` ·
+//! `advise array_change demo shell traces` · `array`.
 
 // Everything is printed by `output`: `println!` panics when nobody reads it.
 #![deny(clippy::print_stdout, clippy::print_stderr)]
@@ -23,6 +23,7 @@ mod curves;
 mod damage;
 mod data;
 mod demo;
+mod export;
 mod flash;
 mod flash_advice;
 mod keygen;

@@ -2,6 +2,7 @@
 
 use crate::args::replay::Input;
 use crate::args::trace::{Command, Convert, Record};
+use crate::export::refuse_same_file;
 use crate::output::{Failure, Out, Stdout, bytes, say, table};
 use crate::updates::{self, Row};
 use crate::{bench, replay};
@@ -18,6 +19,7 @@ pub fn run(out: Out, command: &Command) -> Result<(), Failure> {
         Command::Record(a) => record(out, a),
         Command::Info(a) => info(out, a),
         Command::Convert(a) => convert(out, a),
+        Command::Export(a) => crate::export::trace(out, a),
     }
 }
 
@@ -63,14 +65,7 @@ fn info(out: Out, a: &Input) -> Result<(), Failure> {
 }
 
 fn convert(out: Out, a: &Convert) -> Result<(), Failure> {
-    if let (Ok(from), Ok(to)) = (std::fs::canonicalize(&a.input.trace), std::fs::canonicalize(&a.out))
-        && from == to
-    {
-        return Err(Failure::Usage(format!(
-            "{} would be overwritten while it is read: name another file for the result",
-            a.out.display()
-        )));
-    }
+    refuse_same_file(&a.input.trace, &a.out)?;
     let mut reader = Reader::open(&a.input.trace, &a.input.read_options())?;
     let shape = a.input.shape();
     let vscsi = matches!(reader.format(), Format::Vscsi1 | Format::Vscsi2);

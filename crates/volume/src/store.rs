@@ -36,6 +36,16 @@ impl WriteWhy {
     /// All of them, in the order of their numbers.
     pub const ALL: [WriteWhy; 4] =
         [WriteWhy::Replacement, WriteWhy::Recoverability, WriteWhy::Checkpoint, WriteWhy::Load];
+
+    /// Its name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            WriteWhy::Replacement => "replacement",
+            WriteWhy::Recoverability => "recoverability",
+            WriteWhy::Checkpoint => "checkpoint",
+            WriteWhy::Load => "load",
+        }
+    }
 }
 
 /// How a page was used since the last report; the frame holds the numbers, the store owns their meaning.

@@ -21,6 +21,8 @@ pub enum Command {
     List(List),
     /// Print the tables of results, and write their reports, again.
     Report(Report),
+    /// Write all results of a directory as one table for other tools, an Arrow file.
+    Export(Export),
     /// Replay a trace through replacement policies: miss ratio by cache size.
     Replay(Box<Replay>),
 }
@@ -61,4 +63,13 @@ pub struct List {}
 pub struct Report {
     /// Directory with results.
     pub dir: PathBuf,
+}
+
+/// `lab export`
+#[derive(Debug, Args)]
+pub struct Export {
+    /// Directory with results.
+    pub dir: PathBuf,
+    /// File for the table, such as results.arrow.
+    pub out: PathBuf,
 }

@@ -22,6 +22,8 @@ pub enum Command {
     Info(Input),
     /// Write any trace in our compact format.
     Convert(Convert),
+    /// Write any trace as a table for other tools, an Arrow file.
+    Export(Export),
 }
 
 /// `trace record`
@@ -41,5 +43,14 @@ pub struct Convert {
     #[command(flatten)]
     pub input: Input,
     /// File for the result.
+    pub out: PathBuf,
+}
+
+/// `trace export`
+#[derive(Debug, Args)]
+pub struct Export {
+    #[command(flatten)]
+    pub input: Input,
+    /// File for the table, such as trace.arrow.
     pub out: PathBuf,
 }
