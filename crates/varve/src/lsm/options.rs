@@ -306,8 +306,8 @@ pub const LSM_OPTIONS: Table<LsmOptions> = Table {
         Line::new(
             "pressure",
             Accepts::Name(Pressure::names),
-            "What holds writers up when merges do not keep up: a smooth delay per byte, or LevelDB's steps, with its order \
-            of merges.",
+            "What holds writers up when merges do not keep up: a smooth delay per byte, or LevelDB's steps \
+            and order of merges.",
             |o| &mut o.pressure,
         ),
         Line::new(

@@ -100,8 +100,8 @@ impl Space {
         Some(Reserved { space: self, log: &core.log, ids })
     }
 
-    /// Cuts the store behind the last page in use and a few to spare; `checkpoint` makes one, and notes how many map pages are left.
-    /// Returns the pages there are then.
+    /// Cuts the store behind the last page in use and a few to spare; `checkpoint` makes one, and notes how many map
+    /// pages are left. Returns the pages there are then.
     pub(crate) fn cut(&self, checkpoint: impl FnOnce(u64) -> Result<()>) -> Result<u64> {
         self.free_let_go();
         let _growing = self.growing.lock();
@@ -117,7 +117,8 @@ impl Space {
         Ok(self.store.pages())
     }
 
-    /// Takes out the pages past the last one in use and those to spare; gives the first of them. When the store grows they are free again.
+    /// Takes out the pages past the last one in use and those to spare; gives the first of them. When the store grows
+    /// they are free again.
     fn take_out(&self) -> u64 {
         let mut state = self.state.lock();
         self.release_unpinned(&mut state);
