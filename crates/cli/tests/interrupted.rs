@@ -19,7 +19,7 @@ fn killed(name: &str, devices: &dyn Fn(&Scratch) -> Vec<String>) {
             .stderr(Stdio::null())
             .spawn()
             .expect("the command starts");
-        std::thread::sleep(Duration::from_millis(4 * moment));
+        varve_rt::sleep(Duration::from_millis(4 * moment));
         child.kill().expect("ours");
         child.wait().expect("it ends");
         let again = varve(&args, "");
