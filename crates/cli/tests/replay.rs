@@ -208,7 +208,7 @@ fn bad_files_and_arguments_are_told_what_is_wrong() {
         let said = refused(&["lab", "replay", &scratch.file(name, bytes)], 2);
         assert!(said.contains(name) && said.contains("oracle-general"), "the formats are listed: {said}");
     }
-    let said = refused(&["lab", "replay", &scratch.at("missing")], 1);
+    let said = refused(&["lab", "replay", &scratch.at("missing")], 4);
     assert!(said.contains("missing") && said.contains("No such file"), "{said}");
     let good = scratch.file("good", "1\n2\n1\n");
     assert!(refused(&["lab", "replay", &good, "--policy", "lfu"], 2).contains("s3-fifo"), "the policies are listed");
