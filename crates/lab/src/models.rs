@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use varve::flash::FlashLayout;
-use varve_models::flash::{Drive, RawModel};
+use varve_models::flash::{Drive, RawAtRest};
 use varve_models::{Build, Modelled, PowerSupply, Profile, Sparse};
 
 /// The data device and the log device of a database, modelled, on one power supply. Make them in the world that uses
@@ -34,7 +34,7 @@ pub struct Loaded {
 #[derive(Clone)]
 pub struct RawPart {
     /// The chips; who uses them takes a copy.
-    pub raw: Arc<RawModel>,
+    pub raw: Arc<RawAtRest>,
     /// The regions that were made on them.
     pub layout: FlashLayout,
 }

@@ -107,14 +107,14 @@ impl Flash {
 
     /// A copy of loaded flash, opened.
     pub fn open(part: &RawPart) -> Result<Flash> {
-        let (raw, began) = (part.raw.fork(), varve_rt::now());
+        let (raw, began) = (part.raw.wake(), varve_rt::now());
         let native = NativeFlash::open(raw.clone(), &part.layout, &Faults::default()).map_err(Error::store)?;
         Ok(Flash { raw, native, opening: began.elapsed() })
     }
 
     /// What is on it now.
     pub fn part(&self) -> RawPart {
-        RawPart { raw: self.raw.fork(), layout: self.native.layout().clone() }
+        RawPart { raw: Arc::new(self.raw.rest()), layout: self.native.layout().clone() }
     }
 
     /// Overwrites `times` as many pages as are in use at random places, each with what it has.

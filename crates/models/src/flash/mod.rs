@@ -25,7 +25,7 @@ pub use image::{create_image, image_config, open_image};
 pub use journal::NandCut;
 pub use model::FlashModel;
 pub use nand::{Nand, NandCounts};
-pub use raw::RawModel;
+pub use raw::{RawAtRest, RawModel};
 pub use store::{MemPages, PageBytes, PageContents, SparsePages};
 pub use timing::{SuspendTable, Table, Usage};
 pub use translated::Ftl;

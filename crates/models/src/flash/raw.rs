@@ -39,6 +39,22 @@ struct State {
     current: Current,
 }
 
+/// The bytes, rules and wear of raw flash that nobody uses. It has no lock, so several simulations may begin with it at
+/// once: a lock belongs to one simulation, and one that finds it taken by another would wait for ever.
+#[derive(Clone)]
+pub struct RawAtRest {
+    name: Arc<str>,
+    endurance: u32,
+    nand: Nand,
+}
+
+impl RawAtRest {
+    /// Flash with these bytes, at the beginning of a clock. Copies tables, not data. No supply feeds it.
+    pub fn wake(&self) -> Arc<RawModel> {
+        RawModel::of(self.nand.clone(), (self.name.clone(), self.endurance), None, None)
+    }
+}
+
 impl RawModel {
     /// Erased flash, kept in memory. Power cuts need contents.
     pub fn new(config: &FlashConfig) -> Result<Arc<RawModel>, FlashError> {
@@ -74,16 +90,19 @@ impl RawModel {
         Arc::new_cyclic(|this| RawModel { name, endurance, state, changed, supply, image, this: this.clone() })
     }
 
-    /// Second flash with the same bytes and wear, nothing under way, at the beginning of a clock. Copies tables, not
-    /// data. No supply feeds it.
-    pub fn fork(&self) -> Arc<RawModel> {
-        let mut nand = {
-            let state = self.state.lock();
-            assert!(state.current.is_on(), "flash without power is not forked");
-            state.nand.clone()
-        };
+    /// What the array holds now, nothing under way. Copies tables, not data.
+    pub fn rest(&self) -> RawAtRest {
+        let state = self.state.lock();
+        assert!(state.current.is_on(), "flash without power has no bytes to be copied");
+        let mut nand = state.nand.clone();
+        drop(state);
         nand.restart_clock();
-        RawModel::of(nand, (self.name.clone(), self.endurance), None, None)
+        RawAtRest { name: self.name.clone(), endurance: self.endurance, nand }
+    }
+
+    /// Second flash with the same bytes and wear, nothing under way, at the beginning of a clock. No supply feeds it.
+    pub fn fork(&self) -> Arc<RawModel> {
+        self.rest().wake()
     }
 
     /// Totals of the operations.
