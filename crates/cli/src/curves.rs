@@ -2,7 +2,9 @@
 //!
 //! `curve.N.toml` is the profile of drive N, as `varve probe --save` writes it.
 
+use crate::new_file::NewFile;
 use crate::output::{Failure, about, complain, profile};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use varve::array::curve::Curve;
 use varve_device::drive_identity;
@@ -120,7 +122,9 @@ pub fn keep_profile(dir: &Path, number: usize, profile: &Profile) -> Result<(), 
     {
         complain(format_args!("drive {number} had another curve, which is replaced"));
     }
-    std::fs::write(&file, profile.to_toml()).map_err(|e| about(&file, &e))
+    let mut new = NewFile::replacing(&file)?;
+    new.write_all(profile.to_toml().as_bytes()).map_err(|e| about(&file, &e))?;
+    new.finish()
 }
 
 /// A drive is gone, and its curve with it.

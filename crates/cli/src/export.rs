@@ -3,14 +3,13 @@
 
 use crate::args::lab;
 use crate::args::trace;
+use crate::new_file::NewFile;
 use crate::output::{Failure, Out};
 use arrow_array::builder::{ArrayBuilder, BooleanBuilder, Float64Builder, StringBuilder, UInt32Builder, UInt64Builder};
 use arrow_array::{ArrayRef, DictionaryArray, RecordBatch, StringArray, UInt8Array};
 use arrow_ipc::writer::FileWriter;
 use arrow_schema::{ArrowError, DataType, Field, Schema};
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::Path;
 use std::sync::Arc;
 use varve::TraceEvent;
@@ -24,7 +23,7 @@ const BATCH: usize = 1 << 16;
 struct Table {
     path: String,
     schema: Arc<Schema>,
-    writer: FileWriter<BufWriter<File>>,
+    writer: FileWriter<NewFile>,
     rows: u64,
 }
 
@@ -32,8 +31,7 @@ impl Table {
     fn create(path: &Path, fields: Vec<Field>) -> Result<Table, Failure> {
         let shown = path.display().to_string();
         let schema = Arc::new(Schema::new(fields));
-        let file = File::create(path).map_err(|e| Failure::Failed(format!("{shown}: {e}")))?;
-        let writer = FileWriter::try_new_buffered(file, &schema).map_err(|e| failed(&shown, &e))?;
+        let writer = FileWriter::try_new(NewFile::replacing(path)?, &schema).map_err(|e| failed(&shown, &e))?;
         Ok(Table { path: shown, schema, writer, rows: 0 })
     }
 
@@ -47,9 +45,7 @@ impl Table {
     fn finish(self, out: Out) -> Result<(), Failure> {
         let Table { path, writer, rows, .. } = self;
         // `into_inner` writes the footer.
-        let buffered = writer.into_inner().map_err(|e| failed(&path, &e))?;
-        let file = buffered.into_inner().map_err(std::io::Error::from);
-        file.and_then(|f| f.sync_all()).map_err(|e| Failure::Failed(format!("{path}: {e}")))?;
+        writer.into_inner().map_err(|e| failed(&path, &e))?.finish()?;
         out.note(format!("{rows} rows written to {path}"));
         Ok(())
     }

@@ -1,8 +1,8 @@
 //! The `varve` command.
 //!
-//! Modules, from below: `closing output rows` · `advice probe_cpu sensitivity table_args text` · `flash_advice` ·
-//! `metrics probe` · `args` · `array_settings curves damage export flash keygen manual replay settings top` ·
-//! `updates` · `crash lab open` · `admin array_plan bench data keyspace load rescue stat tier worker` ·
+//! Modules, from below: `closing output rows` · `advice new_file probe_cpu sensitivity table_args text` ·
+//! `flash_advice` · `metrics probe` · `args` · `array_settings curves damage export flash keygen manual replay settings
+//! top` · `updates` · `crash lab open` · `admin array_plan bench data keyspace load rescue stat tier worker` ·
 //! `advise array_change demo shell traces` · `array`.
 
 // Everything is printed by `output`: `println!` panics when nobody reads it.
@@ -32,6 +32,7 @@ mod lab;
 mod load;
 mod manual;
 mod metrics;
+mod new_file;
 mod open;
 mod output;
 mod probe;

@@ -1,14 +1,14 @@
 //! `backup`, `restore`, `salvage`.
 
 use crate::args::rescue::{Backup, Restore, Salvage};
+use crate::new_file::NewFile;
 use crate::open;
 use crate::output::{Failure, Out, Rows, about, bytes, complain, say};
 use crate::text;
 use serde_json::{Map, Value, json};
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io::{BufReader, BufWriter, ErrorKind, Read, Write};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use varve::{BackupInfo, BackupOptions, Layout, Options, Packing, RestoreOptions, SalvageReport};
 use varve_rt::atomic::{AtomicU64, Ordering};
@@ -45,63 +45,6 @@ impl Read for Counted {
     }
 }
 
-fn refuse_existing(path: &Path) -> Result<(), Failure> {
-    match path.symlink_metadata() {
-        Ok(_) => Err(Failure::Usage(format!("{} exists: remove it, or choose another name", path.display()))),
-        Err(_) => Ok(()),
-    }
-}
-
-/// A file that gets its name when it is whole and durable. Until then it is locked: who writes a file of the same name
-/// meanwhile is refused, and what a killed process left is written anew.
-struct NewFile {
-    path: PathBuf,
-    partial: PathBuf,
-    file: BufWriter<File>,
-}
-
-/// Without its name it is of no use.
-impl Drop for NewFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.partial);
-    }
-}
-
-impl NewFile {
-    fn create(path: &Path) -> Result<NewFile, Failure> {
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
-        let about = |e: std::io::Error| about(&partial, &e);
-        refuse_existing(path)?;
-        let file = File::options().write(true).create(true).truncate(false).open(&partial).map_err(about)?;
-        let busy = || {
-            Failure::Busy(format!("another process is writing {}: wait for it, or choose another name", path.display()))
-        };
-        match file.try_lock() {
-            Err(TryLockError::WouldBlock) => return Err(busy()),
-            // (Some file systems have no locks.)
-            Err(TryLockError::Error(e)) if e.kind() != ErrorKind::Unsupported => return Err(about(e)),
-            _ => {}
-        }
-        // Who had the lock before may have given the file its name, or removed it.
-        refuse_existing(path)?;
-        let (locked, named) = (file.metadata().map_err(about)?, std::fs::metadata(&partial));
-        if !named.is_ok_and(|named| (named.dev(), named.ino()) == (locked.dev(), locked.ino())) {
-            return Err(busy());
-        }
-        file.set_len(0).map_err(about)?;
-        Ok(NewFile { path: path.to_path_buf(), partial, file: BufWriter::with_capacity(1 << 20, file) })
-    }
-
-    fn finish(mut self) -> Result<(), Failure> {
-        self.file.flush().and_then(|()| self.file.get_ref().sync_all()).map_err(|e| about(&self.partial, &e))?;
-        std::fs::rename(&self.partial, &self.path).map_err(|e| about(&self.path, &e))?;
-        let dir = self.path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(dir).and_then(|d| d.sync_all()).map_err(|e| about(dir, &e))
-    }
-}
-
 pub fn backup(out: Out, a: &Backup) -> Result<(), Failure> {
     let since = match &a.since {
         Some(path) => Some(BackupInfo::read(&mut open_file(path)?)?),
@@ -118,7 +61,7 @@ pub fn backup(out: Out, a: &Backup) -> Result<(), Failure> {
         db.backup(&mut BufWriter::new(Rows), options)
     } else {
         let mut file = NewFile::create(&a.file)?;
-        let report = db.backup(&mut file.file, options);
+        let report = db.backup(&mut file, options);
         if report.is_ok() {
             file.finish()?;
         }
@@ -176,7 +119,7 @@ pub fn salvage(out: Out, a: &Salvage) -> Result<(), Failure> {
     let mut file = a.out.as_deref().map(NewFile::create).transpose()?;
     let mut stdout = BufWriter::new(Rows);
     let to: &mut dyn Write = match &mut file {
-        Some(file) => &mut file.file,
+        Some(file) => file,
         None => &mut stdout,
     };
     let progress = out.progress("rows", 0);
@@ -196,8 +139,8 @@ pub fn salvage(out: Out, a: &Salvage) -> Result<(), Failure> {
     });
     progress.finish_and_clear();
     if let Some(e) = failed {
-        return Err(match &file {
-            Some(file) => about(&file.path, &e),
+        return Err(match &a.out {
+            Some(path) => about(path, &e),
             None => e.into(),
         });
     }

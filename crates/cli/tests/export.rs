@@ -112,3 +112,17 @@ fn a_table_is_not_written_over_what_it_is_made_of() {
     assert!(said.contains("no results"), "{said}");
     assert!(!std::path::Path::new(&place.at("r.arrow")).exists());
 }
+
+#[test]
+fn an_export_that_fails_leaves_the_table_of_before() {
+    let place = Scratch::new("export-fails");
+    let (good, bad, table) =
+        (place.file("good", "1000 0 8 8 1\n"), place.file("bad", "1000 0 8 8 1\n2000 3 16 x 0\n"), place.at("t.arrow"));
+    ok(&["trace", "export", &good, &table, "--quiet"]);
+    let before = std::fs::read(&table).expect("written");
+    fails(&["trace", "export", &bad, &table, "--quiet"], "", 3);
+    assert_eq!(std::fs::read(&table).expect("still there"), before);
+    assert!(!std::path::Path::new(&place.at("t.arrow.partial")).exists());
+    let said = fails(&["trace", "export", &good, "/dev/null"], "", 2);
+    assert!(said.contains("no file"), "{said}");
+}

@@ -20,10 +20,11 @@ use crate::models::{Loaded, Part};
 use crate::{tpcc, ycsb};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
-use varve::NearStats;
+use varve::{Db, NearStats};
 use varve_device::{DeviceStats, OpStats};
 use varve_models::ModelStats;
 use varve_models::flash::FtlStats;
@@ -270,6 +271,9 @@ fn measure(
     let store = Arc::new(store);
     let mut probe = machine.probe(db.clone(), cores);
     let mut moves = machine.array().map(|array| Moves::begin(spec, &db, array, curves)).transpose()?;
+    if spec.run.fill {
+        read_all(&db)?;
+    }
     let durability = spec.engine.durability.into();
     let mut measured = match (&spec.workload.tpcc, &spec.workload.ycsb) {
         (Some(t), _) => {
@@ -318,6 +322,14 @@ fn measure(
         measured.more.extend(Machine::new(spec, &loaded, &fast, seed)?.reopen(spec, memory)?);
     }
     Ok(measured)
+}
+
+/// Reads every row once, keyspace by keyspace.
+fn read_all(db: &Db) -> crate::Result<()> {
+    for keyspace in db.keyspaces()? {
+        db.keyspace(&keyspace.name)?.scan_with(.., |_, _| ControlFlow::Continue(()))?;
+    }
+    Ok(())
 }
 
 /// When the run of a point ends.

@@ -485,6 +485,9 @@ pub struct Run {
     pub rate: Option<f64>,
     /// Check the workload's consistency conditions afterwards.
     pub check: bool,
+    /// Read every row once before the clients begin, so that the buffer is full from the start.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub fill: bool,
     /// Open the database again from what the devices hold at the end of the run, as after a crash, and measure that.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub reopen: bool,
@@ -506,6 +509,7 @@ impl Default for Run {
             interval_s: 1.0,
             rate: None,
             check: false,
+            fill: false,
             reopen: false,
             advise: false,
             jobs: 0,
@@ -547,8 +551,9 @@ impl Spec {
                 refuse("layout.fast", "a tier needs both devices.fast and layout.fast, its size")
             }
             () if self.host.cores.is_some_and(|n| n == 0 || n > 1024) => refuse("host.cores", "1 to 1024 are possible"),
-            () if self.run.reopen && (w.iomix.is_some() || w.flash_wa.is_some()) => {
-                refuse("run.reopen", "there is no database to open again")
+            () if (self.run.reopen || self.run.fill) && !w.has_database() => {
+                let key = if self.run.fill { "run.fill" } else { "run.reopen" };
+                refuse(key, "there is no database to open again or to read")
             }
             () if self.run.clients == 0 || self.run.clients > 10_000 => {
                 refuse("run.clients", "1 to 10000 are possible")

@@ -110,6 +110,8 @@ pub(super) struct Writer<'a> {
     pub(super) why: WriteWhy,
     /// Evict each page as its write ends well.
     evict: bool,
+    /// Pages of a batch.
+    batch: usize,
     /// Batches that may be in flight.
     depth: usize,
     in_flight: VecDeque<InFlight<'a>>,
@@ -160,14 +162,28 @@ impl Outcome {
 impl<'a> Writer<'a> {
     pub(super) fn new(pool: &'a Pool, why: WriteWhy) -> Writer<'a> {
         let outcome = Outcome { retryable: true, ..Outcome::default() };
-        let (evict, depth) = (why == WriteWhy::Replacement, BATCHES_IN_FLIGHT);
-        Writer { pool, why, evict, depth, in_flight: VecDeque::new(), staged: Vec::new(), outcome }
+        let (evict, batch, depth) = (why == WriteWhy::Replacement, pool.config().batch_pages(), BATCHES_IN_FLIGHT);
+        Writer { pool, why, evict, batch, depth, in_flight: VecDeque::new(), staged: Vec::new(), outcome }
     }
 
     /// A writer of replacement writes whose pages stay, clean, and which waits for none of its batches before the end
     /// (but for want of staging buffers).
     pub(super) fn keeping(pool: &'a Pool) -> Writer<'a> {
         Writer { evict: false, depth: usize::MAX, ..Writer::new(pool, WriteWhy::Replacement) }
+    }
+
+    /// A writer that ends the write of a page before it begins the next.
+    pub(super) fn one_by_one(pool: &'a Pool, why: WriteWhy) -> Writer<'a> {
+        Writer { batch: 1, depth: 1, ..Writer::new(pool, why) }
+    }
+
+    /// Writes pages of an instance, those with the oldest changes first, at most so many.
+    pub(super) fn write_oldest(mut self, inst: &'a Instance, most: usize) -> Outcome {
+        let oldest: Vec<Slot> = inst.lock().dirty.iter().take(most).map(|d| d.1).collect();
+        for slot in oldest {
+            self.add(inst, slot, IfLatched::Skip);
+        }
+        self.finish()
     }
 
     /// Copies the page in a frame for writing, and submits when a batch is full. False when there was nothing to write:
@@ -201,7 +217,7 @@ impl<'a> Writer<'a> {
         }
         page::seal(&mut staged.copy.buf, staged.id);
         self.staged.push(staged);
-        if self.staged.len() >= self.pool.config().batch_pages() {
+        if self.staged.len() >= self.batch {
             self.submit();
         }
         true
@@ -482,12 +498,7 @@ impl Pool {
 
     /// Writes at most `limit` of an instance's oldest dirty pages; returns how many.
     pub(super) fn flush_oldest(&self, inst: &Instance, limit: usize, why: WriteWhy) -> Outcome {
-        let mut writer = Writer::new(self, why);
-        let oldest: Vec<Slot> = inst.lock().dirty.iter().take(limit).map(|d| d.1).collect();
-        for slot in oldest {
-            writer.add(inst, slot, IfLatched::Skip);
-        }
-        writer.finish()
+        Writer::new(self, why).write_oldest(inst, limit)
     }
 
     /// The coldest dirty pages of an instance that could be written now, at most so many.

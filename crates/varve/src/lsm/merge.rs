@@ -214,9 +214,11 @@ impl Retention {
             self.key.clear();
             self.key.extend_from_slice(entry.key);
         }
-        let hidden = self.ranges.hide(entry.key, entry.commit, &self.moments);
+        if self.ranges.hide(entry.key, entry.commit, &self.moments) {
+            return Ok(false);
+        }
         let hides_nothing = entry.kind == EntryKind::Delete && stripe == 0 && !self.below.may_hold(entry.key);
-        Ok(!hidden && !hides_nothing)
+        Ok(!hides_nothing)
     }
 }
 
