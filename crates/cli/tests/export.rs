@@ -116,8 +116,8 @@ fn a_table_is_not_written_over_what_it_is_made_of() {
 #[test]
 fn an_export_that_fails_leaves_the_table_of_before() {
     let place = Scratch::new("export-fails");
-    let (good, bad, table) =
-        (place.file("good", "1000 0 8 8 1\n"), place.file("bad", "1000 0 8 8 1\n2000 3 16 x 0\n"), place.at("t.arrow"));
+    let (good, table) = (place.file("good", "1000 0 8 8 1\n"), place.at("t.arrow"));
+    let bad = place.file("bad", "1000 0 8 8 1\n2000 3 16 x 0\n");
     ok(&["trace", "export", &good, &table, "--quiet"]);
     let before = std::fs::read(&table).expect("written");
     fails(&["trace", "export", &bad, &table, "--quiet"], "", 3);

@@ -265,3 +265,26 @@ fn assumed_numbers_that_decide_a_check_are_named() {
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(2) && told.contains("\"workload.iomix.dept\" has a source"), "{told}");
 }
+
+/// With `run.fill` nothing is missed in a buffer that holds everything.
+#[test]
+fn a_buffer_can_begin_full() {
+    let dir = scratch("lab-fill");
+    let (file, out) = (dir.join("e.toml"), dir.join("out"));
+    let text = "[host]\nprofile = \"vm-2core\"\n[devices]\ndata.profile = \"nvme-fixed\"\n\
+                [engine]\nbuffer = \"300 %\"\n[workload.ycsb]\nletter = \"C\"\nrecords = 2000\n[run]\nwarmup_s = 0\nseconds = 1\n[[variant]]\nname = \"empty\"\n[[variant]]\n\
+                name = \"full\"\nrun.fill = true\n[[check]]\nid = \"full\"\nfigure = \"pool.misses[variant=full]\"\n\
+                high = 0\n[[check]]\nid = \"empty\"\nfigure = \"pool.misses[variant=empty]\"\nlow = 100\n";
+    std::fs::write(&file, text).expect("writes");
+    let [path, out] = [&file, &out].map(|path| path.to_str().expect("utf-8"));
+    let output = varve(&["lab", "run", path, "--out", out]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&[output.stdout, output.stderr].concat()));
+    // Without a host reads from memory take no time, and a second never ends.
+    std::fs::write(&file, text.replace("profile = \"vm-2core\"", "cores = 2")).expect("writes");
+    let output = varve(&["lab", "run", path, "--out", out]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && told.contains("host.profile"), "{told}");
+    let output = varve(&["lab", "run", "iomix-ssd", "--quick", "--set", "run.fill=true", "--out", out]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(2) && told.contains("run.fill"), "{told}");
+}

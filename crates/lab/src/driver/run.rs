@@ -256,6 +256,7 @@ fn work<S: Store, W: Workload<S>>(
     let mut last = shared.warm_from;
     let (mut pace, ends_run) = (Pace::new(shared, thread, threads), workload.ends_run(thread));
     shared.start.wait();
+    let mut still = Still { at: now(), transactions: 0 };
     while !shared.stop.load(Ordering::Relaxed) {
         let draw = client.draw();
         if !draw.keying.is_zero() {
@@ -279,6 +280,7 @@ fn work<S: Store, W: Workload<S>>(
         let (outcome, retries) = attempts(&mut client, store, &mut rng, shared, live)?;
         let Some(outcome) = outcome else { break };
         let ended = now();
+        still.see(ended, shared)?;
         live.done.fetch_add(1, Ordering::Relaxed);
         if shared.counted_kind.is_none_or(|kind| kind == draw.kind) {
             live.counted.fetch_add(1, Ordering::Relaxed);
@@ -294,6 +296,28 @@ fn work<S: Store, W: Workload<S>>(
     // Of a run that ends after a number of transactions none is left.
     let overdue = pace.filter(|_| shared.left.is_none()).map_or(0, |pace| pace.overdue(shared.end));
     Ok(Finished { kinds, last, overdue })
+}
+
+/// A thread's transactions since its clock moved.
+struct Still {
+    at: Instant,
+    transactions: u64,
+}
+
+impl Still {
+    /// Transactions after which a run that is to last some time would never end.
+    const MOST: u64 = 1_000_000;
+
+    fn see(&mut self, now: Instant, shared: &Shared) -> Result<()> {
+        self.transactions = if now == self.at { self.transactions + 1 } else { 0 };
+        self.at = now;
+        let ends_by_itself = shared.left.is_some() && now >= shared.warm_from || !varve_rt::in_simulation();
+        if self.transactions < Still::MOST || ends_by_itself {
+            return Ok(());
+        }
+        let why = "a million transactions took no time at all, so the run would never end: give the host costs";
+        bad_option("host.profile", why)
+    }
 }
 
 /// Runs the drawn transaction until it ends; `None` if another thread failed meanwhile.

@@ -1,8 +1,8 @@
 //! An experiment file and what was asked of it on the command line, merged and expanded into points.
 //!
-//! Order, later wins: the file, `[quick]` (if asked for), a variant, the axes, `--set`. A `--set` of a swept key
-//! replaces the whole axis. Points stand in the order of variants, then of axes as written (the last varies fastest),
-//! then seeds.
+//! Order, later wins: the file, `[quick]` (if asked for), a variant, its `quick` (likewise), the axes, `--set`. A
+//! `--set` of a swept key replaces the whole axis. Points stand in the order of variants, then of axes as written (the
+//! last varies fastest), then seeds.
 
 use super::ExperimentError;
 use super::check::Check;
@@ -137,6 +137,14 @@ pub struct Experiment {
 /// # Errors
 /// Whatever does not parse or is not known, with file, line, key, and what is accepted.
 pub fn read(name: &str, file: &str, text: &str, request: Request) -> Result<Experiment, ExperimentError> {
+    if !request.quick {
+        // A slip in what only quick runs use is told too.
+        expand(name, file, text, Request { quick: true, ..Request::default() })?;
+    }
+    expand(name, file, text, request)
+}
+
+fn expand(name: &str, file: &str, text: &str, request: Request) -> Result<Experiment, ExperimentError> {
     let source = Source { file, text };
     let mut whole = source.parse()?;
     if request.quick {
@@ -150,6 +158,14 @@ pub fn read(name: &str, file: &str, text: &str, request: Request) -> Result<Expe
         }
     }
     let mut outer: Outer = understand(&source, &outer_table, &[])?;
+    for (n, variant) in outer.variant.iter_mut().enumerate() {
+        match variant.remove("quick") {
+            None => {}
+            Some(Value::Table(quick)) if request.quick => merge(variant, &quick),
+            Some(Value::Table(_)) => {}
+            Some(_) => return Err(source.error(&["variant", &n.to_string(), "quick"], "a table of keys is needed")),
+        }
+    }
     if let Some(what) = Scale::refusal(outer.scale.factor) {
         return Err(source.error(&["scale", "factor"], what));
     }

@@ -24,7 +24,8 @@ pub struct Basis {
 
 /// Keys that are no parameters: names of profiles, and what changes no figure.
 fn is_name(key: &str) -> bool {
-    key.ends_with(".profile") || ["devices.drives", "run.jobs", "run.clock", "run.check", "run.fill", "run.reopen"].contains(&key)
+    key.ends_with(".profile")
+        || ["devices.drives", "run.jobs", "run.clock", "run.check", "run.fill", "run.reopen"].contains(&key)
 }
 
 /// The numbers that a file states for all points: not those that are swept. A source may also be that of a key which

@@ -51,6 +51,7 @@ pub struct RawAtRest {
 impl RawAtRest {
     /// Flash with these bytes, at the beginning of a clock. Copies tables, not data. No supply feeds it.
     pub fn wake(&self) -> Arc<RawModel> {
+        assert_eq!(self.nand.counts(), NandCounts::default(), "flash at rest has done nothing yet on its clock");
         RawModel::of(self.nand.clone(), (self.name.clone(), self.endurance), None, None)
     }
 }
