@@ -272,7 +272,8 @@ fn a_buffer_can_begin_full() {
     let dir = scratch("lab-fill");
     let (file, out) = (dir.join("e.toml"), dir.join("out"));
     let text = "[host]\nprofile = \"vm-2core\"\n[devices]\ndata.profile = \"nvme-fixed\"\n\
-                [engine]\nbuffer = \"300 %\"\n[workload.ycsb]\nletter = \"C\"\nrecords = 2000\n[run]\nwarmup_s = 0\nseconds = 1\n[[variant]]\nname = \"empty\"\n[[variant]]\n\
+                [engine]\nbuffer = \"300 %\"\n[workload.ycsb]\nletter = \"C\"\nrecords = 2000\n\
+                [run]\nwarmup_s = 0\nseconds = 1\n[[variant]]\nname = \"empty\"\n[[variant]]\n\
                 name = \"full\"\nrun.fill = true\n[[check]]\nid = \"full\"\nfigure = \"pool.misses[variant=full]\"\n\
                 high = 0\n[[check]]\nid = \"empty\"\nfigure = \"pool.misses[variant=empty]\"\nlow = 100\n";
     std::fs::write(&file, text).expect("writes");
