@@ -181,6 +181,7 @@ fn mistakes_name_file_line_key_and_what_is_accepted() {
         ("[run]", "[engine]\nrecovery_bound_s = -1\n[run]", vec![":23: engine.recovery_bound_s", "0.000001 to"]),
         ("[run]", "[engine]\nasync_delay_ms = inf\n[run]", vec![":23: engine.async_delay_ms", "not inf"]),
         ("[run]", "[scale]\nfactor = -1\n[run]", vec![":23: scale.factor", "0.001 to 1e9"]),
+        ("[quick]\n", "[quick]\nrun.secnds = 1\n", vec!["run.secnds: unknown field", "`seconds`"]),
     ] {
         let bad = dir.join("bad.toml");
         assert!(good.contains(from), "{from}");

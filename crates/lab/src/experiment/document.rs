@@ -137,8 +137,8 @@ pub struct Experiment {
 /// # Errors
 /// Whatever does not parse or is not known, with file, line, key, and what is accepted.
 pub fn read(name: &str, file: &str, text: &str, request: Request) -> Result<Experiment, ExperimentError> {
-    if !request.quick {
-        // A slip in what only quick runs use is told too.
+    if !request.quick && request.sets.is_empty() {
+        // A slip in what only quick runs use is told too, as far as the file is all that counts.
         expand(name, file, text, Request { quick: true, ..Request::default() })?;
     }
     expand(name, file, text, request)
