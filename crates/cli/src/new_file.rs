@@ -54,9 +54,10 @@ impl NewFile {
         NewFile::begin(path, refuse_existing)
     }
 
-    /// A file that takes the place of the one of this name, if there is one.
+    /// A file that takes the place of the one of this name, if there is one; a link stays, and its file is replaced.
     pub fn replacing(path: &Path) -> Result<NewFile, Failure> {
-        NewFile::begin(path, refuse_other_kinds)
+        let linked = path.canonicalize();
+        NewFile::begin(linked.as_deref().unwrap_or(path), refuse_other_kinds)
     }
 
     fn begin(path: &Path, refuse: fn(&Path) -> Result<(), Failure>) -> Result<NewFile, Failure> {

@@ -123,6 +123,9 @@ fn an_export_that_fails_leaves_the_table_of_before() {
     fails(&["trace", "export", &bad, &table, "--quiet"], "", 3);
     assert_eq!(std::fs::read(&table).expect("still there"), before);
     assert!(!std::path::Path::new(&place.at("t.arrow.partial")).exists());
+    std::os::unix::fs::symlink(&table, place.at("link")).expect("a link");
+    ok(&["trace", "export", &good, &place.at("link"), "--quiet"]);
+    assert!(std::fs::symlink_metadata(place.at("link")).expect("there").is_symlink(), "the link stays a link");
     let said = fails(&["trace", "export", &good, "/dev/null"], "", 2);
     assert!(said.contains("no file"), "{said}");
 }
