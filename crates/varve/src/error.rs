@@ -387,7 +387,7 @@ impl Error {
             Error::SnapshotTooOld | Error::SnapshotLost(_) => ErrorKind::SnapshotTooOld,
             Error::TransactionTooLarge { .. } | Error::KeySize { .. } | Error::ValueSize { .. } => ErrorKind::TooLarge,
             Error::OverBudget { .. } | Error::Resources(_) => ErrorKind::OutOfMemory,
-            Error::Invalid(_) => ErrorKind::Invalid,
+            Error::Invalid(_) | Error::Volume(VolumeError::Options(_)) => ErrorKind::Invalid,
             Error::NoSuchKeyspace(_) | Error::NoDatabase(_) | Error::Unfinished(_) => ErrorKind::NotFound,
             Error::AlreadyExists(_) => ErrorKind::Exists,
             Error::InUse(_) => ErrorKind::Busy,

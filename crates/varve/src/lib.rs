@@ -146,7 +146,7 @@ pub use db::{
     MIN_CACHE_BYTES, MergeBy, NearOptions, NearStats, OPTIONS, OpenFlash, Options, POOL_OPTIONS, Packing, Pick,
     PoolOptions, Pressure, ReadFuture, RemotePart, RestoreOptions, RestoreReport, Rows, SalvageReport, SalvagedRow,
     Scan, SealReport, Snapshot, Stats, Transaction, TypedKeyspace, TypedRows, Value, WriteBatch, check_keyspace_name,
-    exists, has_tier, is_left_over, restore, restore_on, salvage, salvage_on, salvage_with, tier_managers,
+    exists, has_array, has_tier, is_left_over, restore, restore_on, salvage, salvage_on, salvage_with, tier_managers,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use lsm::near::{

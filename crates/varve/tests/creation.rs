@@ -4,7 +4,7 @@
 mod directories;
 
 use directories::{Dir, create, layout, options, sound};
-use varve::{Db, Error, Layout};
+use varve::{Db, Error, Layout, Options};
 
 /// What a file holds; none: there is no file.
 type Content<'a> = Option<&'a [u8]>;
@@ -98,10 +98,21 @@ fn a_file_that_a_database_owns_is_refused() {
     let on_it = Layout { data: Some(device.clone()), ..layout() };
     // Fresh: nothing but its creation was ever written.
     let db = Db::create(&first, &on_it, options()).unwrap();
+    for overwrite in [false, true] {
+        let refused = Db::create(dir.join("second"), &Layout { overwrite, ..on_it.clone() }, options()).map(drop);
+        assert!(matches!(&refused, Err(Error::InUse(what)) if what.contains("`data`")), "{refused:?}");
+        assert!(!dir.join("second").exists(), "nothing is left of a directory that was made for it");
+    }
+    db.close().unwrap();
     for place in [&on_it, &Layout { fast: Some(device.clone()), ..layout() }] {
         let refused = Db::create(dir.join("second"), place, options()).map(drop).unwrap_err();
         assert!(matches!(&refused, Error::AlreadyExists(what) if what.contains("second")), "{refused}");
+        assert!(!dir.join("second").exists(), "nothing is left of a directory that was made for it");
     }
+    std::fs::create_dir(dir.join("there")).unwrap();
+    assert!(Db::create(dir.join("there"), &on_it, options()).is_err());
+    assert!(dir.join("there").exists(), "a directory that was there stays");
+    let db = Db::open(&first, options()).unwrap();
     db.create_keyspace("rows").unwrap().put(b"key", b"value").unwrap();
     db.close().unwrap();
     sound(&first);
@@ -110,6 +121,36 @@ fn a_file_that_a_database_owns_is_refused() {
     db.close().unwrap();
     let error = Db::open(&first, options()).map(drop).unwrap_err().to_string();
     assert!(error.contains("`data` is of another database"), "{error}");
+}
+
+/// A copy of a directory has the same links.
+#[test]
+fn what_is_linked_is_not_open_in_two_directories() {
+    let dir = Dir::new("creation-links");
+    let (device, first, copy) = (dir.join("device"), dir.join("first"), dir.join("copy"));
+    let on_it = Layout { data: Some(device.clone()), ..layout() };
+    let db = Db::create(&first, &on_it, options()).unwrap();
+    std::fs::create_dir(&copy).unwrap();
+    std::fs::copy(first.join("log"), copy.join("log")).unwrap();
+    std::fs::copy(first.join("lock"), copy.join("lock")).unwrap();
+    std::os::unix::fs::symlink(&device, copy.join("data")).unwrap();
+    let read_only = || Options { read_only: true, ..options() };
+    for how in [options(), read_only()] {
+        let refused = Db::open(&copy, how).map(drop);
+        assert!(matches!(&refused, Err(Error::InUse(what)) if what.contains("`data`")), "{refused:?}");
+    }
+    db.create_keyspace("rows").unwrap().put(b"key", b"value").unwrap();
+    db.close().unwrap();
+    sound(&first);
+    // Who reads is not alone.
+    let (one, other) = (Db::open(&first, read_only()).unwrap(), Db::open(&first, read_only()).unwrap());
+    assert!(matches!(Db::open(&first, options()), Err(Error::InUse(_))));
+    drop((one, other));
+    for part in ["data", "log", "lock"] {
+        let refused = Db::attach_tier(&first, first.join(part), 4 << 20, options()).map(drop);
+        assert!(matches!(&refused, Err(Error::Invalid(what)) if what.contains("own")), "{refused:?}");
+    }
+    sound(&first);
 }
 
 #[test]

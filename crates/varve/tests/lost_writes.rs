@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 use varve::{BackupOptions, Db, Devices, Error, Layout, Mistake, Options, RestoreOptions, restore_on};
-use varve_device::{AlignedBuf, OpKind};
+use varve_device::{AlignedBuf, Device, OpKind};
 use varve_models::{Fault, FaultPlan, Faulty, MemDevice, PowerSupply, When};
 use varve_volume::{PageId, page};
 
@@ -347,4 +347,19 @@ fn mark_pages_that_are_made_during_a_backup_do_not_hinder_its_restoration() {
     assert_eq!(db.keyspace("rows").unwrap().get(b"short").unwrap().unwrap(), b"value");
     assert!(db.check().unwrap().is_clean());
     db.close().unwrap();
+}
+
+/// Growing makes the store longer first, and then the page of the space map that covers what is new.
+#[test]
+fn a_store_that_a_crash_left_longer_than_its_map_is_opened() {
+    let machine = Machine::new();
+    let db = Db::create_on(machine.devices(), &layout(), options(Some(true))).unwrap();
+    put(&db, 0..200, 1);
+    drop(db); // as after a crash
+    machine.data.set_len(200 << 20).unwrap();
+    let db = machine.open(None).unwrap();
+    sound(&db, 200);
+    put(&db, 200..2000, 2);
+    db.close().unwrap();
+    sound(&machine.open(None).unwrap(), 2000);
 }

@@ -178,6 +178,12 @@ fn options_out_of_range_are_refused_with_what_there_is() {
     options.set("compression", "zstd").unwrap();
     options.set("memtable", "128M").unwrap();
     assert_eq!((options.compression.name(), options.memtable_bytes), ("zstd", 128 << 20));
+
+    let db = Db::in_memory(self::options()).unwrap();
+    let events = db.create_keyspace_of("events", lsm()).unwrap();
+    options.set("merge", "near").unwrap();
+    let refused = events.set_lsm_options(options).unwrap_err().to_string();
+    assert!(refused.contains("needs a worker"), "{refused}");
 }
 
 /// A tree puts a long value of a transaction into pages of its own ahead of the commit; an LSM keyspace has none.

@@ -116,7 +116,10 @@ impl Accepts {
             Accepts::Flag => "true or false".into(),
             Accepts::Number(r, of) => format!("{} {}", unit(of), range(r, &u64::MAX)),
             Accepts::Real(r, of) => format!("{} {}", unit(of), range(r, &f64::MAX)),
-            Accepts::Bytes(r) => format!("bytes, or a number with K, M, G or T, from {}", show_bytes(*r.start())),
+            Accepts::Bytes(r) => {
+                let most = if *r.end() == u64::MAX { String::new() } else { format!(" to {}", show_bytes(*r.end())) };
+                format!("bytes, or a number with K, M, G or T, from {}{most}", show_bytes(*r.start()))
+            }
             Accepts::Time(r) => format!("a time with us, ms, s or min, from {}", show_time(*r.start())),
             Accepts::Name(names) => names().join(", "),
             Accepts::Form(words, _) => (*words).into(),

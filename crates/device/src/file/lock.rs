@@ -6,12 +6,11 @@ use std::fs::{File, OpenOptions};
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Name of the lock file in the directory.
-const FILE: &str = "lock";
+const FILE: &str = DirLock::FILE;
 
 /// Held while a database is open, through `flock` on the file `lock` of its directory; the system lets go of it when
 /// the process ends, however it ends. Writers hold it alone, read-only users together.
@@ -19,9 +18,14 @@ const FILE: &str = "lock";
 pub struct DirLock {
     /// None: nobody can write there, so that there is nothing to lock.
     file: Option<File>,
+    /// Files that the directory has links to: another directory may have such links too.
+    linked: Vec<(PathBuf, File)>,
 }
 
 impl DirLock {
+    /// Name of the lock file in the directory.
+    pub const FILE: &str = "lock";
+
     /// Takes the lock for writing. Creates the lock file if it is missing and writes the process id to it.
     ///
     /// # Errors
@@ -30,11 +34,41 @@ impl DirLock {
         let dir = dir.as_ref();
         let mut open = OpenOptions::new();
         open.read(true).write(true).create(true).truncate(false).custom_flags(libc::O_NONBLOCK);
-        let mut file = open.open(dir.join(FILE)).map_err(|e| failed(dir, &e))?;
-        lock(&mut file, libc::LOCK_EX, dir)?;
+        let mut file = loop {
+            let mut file = open.open(dir.join(FILE)).map_err(|e| failed(dir, &e))?;
+            lock(&mut file, libc::LOCK_EX, dir)?;
+            // Who had it may have removed the file meanwhile: the lock is then nobody's.
+            if is_named(&file, dir) {
+                break file;
+            }
+        };
         // Informative only, so its failure (a full disk) is no reason not to open.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(DirLock { file: Some(file) })
+        Ok(DirLock { file: Some(file), linked: Vec::new() })
+    }
+
+    /// Takes the lock of a file or block device, too, which the directory has a link to: alone if `alone`, else
+    /// together with other readers. One that it has already stays as it is. Where the file system has no such locks
+    /// there is none.
+    ///
+    /// # Errors
+    /// [`DeviceError::Locked`] if it is in use from another directory; errors of opening it.
+    pub fn add(&mut self, path: &Path, alone: bool) -> Result<(), DeviceError> {
+        let name: Arc<str> = path.display().to_string().into();
+        let fail = |e: std::io::Error| {
+            DeviceError::from_errno(OpKind::Open, &name, 0, 0, e.raw_os_error().unwrap_or(libc::EIO))
+        };
+        let whole = std::fs::canonicalize(path).map_err(fail)?;
+        if self.linked.iter().any(|(had, _)| *had == whole) {
+            return Ok(());
+        }
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&whole).map_err(fail)?;
+        match try_lock(&file, if alone { libc::LOCK_EX } else { libc::LOCK_SH }) {
+            Ok(true) => self.linked.push((whole, file)),
+            Ok(false) => return Err(DeviceError::Locked { dir: name, pid: None }),
+            Err(_) => {}
+        }
+        Ok(())
     }
 
     /// Takes the lock for reading, without writing a byte. The lock file must exist, unless the directory is on a file
@@ -46,11 +80,22 @@ impl DirLock {
         let dir = dir.as_ref();
         let mut open = OpenOptions::new();
         let mut file = match open.read(true).custom_flags(libc::O_NONBLOCK).open(dir.join(FILE)) {
-            Err(e) if e.kind() == ErrorKind::NotFound && is_read_only(dir) => return Ok(DirLock { file: None }),
+            Err(e) if e.kind() == ErrorKind::NotFound && is_read_only(dir) => {
+                return Ok(DirLock { file: None, linked: Vec::new() });
+            }
             opened => opened.map_err(|e| failed(dir, &e))?,
         };
         lock(&mut file, libc::LOCK_SH, dir)?;
-        Ok(DirLock { file: Some(file) })
+        Ok(DirLock { file: Some(file), linked: Vec::new() })
+    }
+}
+
+/// Whether a file is the one that has the name of the lock.
+fn is_named(file: &File, dir: &Path) -> bool {
+    match (file.metadata(), std::fs::metadata(dir.join(FILE))) {
+        (Ok(locked), Ok(named)) => (locked.dev(), locked.ino()) == (named.dev(), named.ino()),
+        (_, Err(e)) => e.kind() != ErrorKind::NotFound,
+        _ => true,
     }
 }
 
@@ -68,9 +113,10 @@ impl Drop for DirLock {
     /// Unlocks the file before it is closed: a process that was just started shares it until it begins its own program,
     /// and the lock is the file's, not the descriptor's.
     fn drop(&mut self) {
-        let Some(file) = &self.file else { return };
-        // SAFETY: a system call without memory, on a descriptor that `file` keeps open.
-        unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };
+        for file in self.linked.iter().map(|(_, file)| file).chain(&self.file) {
+            // SAFETY: a system call without memory, on a descriptor that `file` keeps open.
+            unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };
+        }
     }
 }
 
@@ -80,19 +126,26 @@ fn failed(dir: &Path, e: &std::io::Error) -> DeviceError {
 }
 
 fn lock(file: &mut File, how: i32, dir: &Path) -> Result<(), DeviceError> {
+    match try_lock(file, how) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(DeviceError::Locked { dir: dir.display().to_string().into(), pid: holder(file) }),
+        Err(e) => Err(failed(dir, &e)),
+    }
+}
+
+/// Whether the lock was free.
+fn try_lock(file: &File, how: i32) -> std::io::Result<bool> {
     assert!(matches!(how, libc::LOCK_EX | libc::LOCK_SH), "writers are alone, readers together");
     loop {
         // SAFETY: a system call without memory, on a descriptor that `file` keeps open.
         if unsafe { libc::flock(file.as_raw_fd(), how | libc::LOCK_NB) } == 0 {
-            return Ok(());
+            return Ok(true);
         }
         let error = std::io::Error::last_os_error();
         match error.raw_os_error() {
             Some(libc::EINTR) => {}
-            Some(libc::EWOULDBLOCK) => {
-                return Err(DeviceError::Locked { dir: dir.display().to_string().into(), pid: holder(file) });
-            }
-            _ => return Err(failed(dir, &error)),
+            Some(libc::EWOULDBLOCK) => return Ok(false),
+            _ => return Err(error),
         }
     }
 }

@@ -122,6 +122,11 @@ pub fn has_tier(dir: &Path) -> bool {
     header(dir).is_some_and(|header| volume::has_tier(&header.options))
 }
 
+/// Whether the pages of the database in a directory lie on an array.
+pub fn has_array(dir: &Path) -> bool {
+    drives::count(dir) > 0
+}
+
 /// Whether a device is what an attachment to this database, or its creation, left that was cut short: nothing of use is
 /// on it.
 pub fn is_left_over(dir: &Path, fast: &Path) -> bool {
@@ -191,13 +196,16 @@ pub(super) fn new_header(page_size: usize, room: usize, array: Option<&Array>) -
 pub(crate) struct OpenDir {
     pub devices: Devices,
     pub lock: DirLock,
+    /// Whether the directory was not there before.
+    pub made: bool,
 }
 
 /// Makes the files of a new database; the directory may exist but must not hold a database. What a creation left that
 /// was cut short goes first. All names are durable before anything is written to the files.
 pub(crate) fn create(dir: &Path, layout: &Layout, options: &Options) -> Result<OpenDir> {
+    let made = dir.symlink_metadata().is_err();
     make_dir(dir)?;
-    let lock = lock(dir, false)?;
+    let mut lock = lock(dir, false)?;
     let mut left = None;
     if drives::count(dir) > 0
         || [DATA, LOG, FAST, FLASH, REMOTE].iter().any(|part| dir.join(part).symlink_metadata().is_ok())
@@ -209,12 +217,44 @@ pub(crate) fn create(dir: &Path, layout: &Layout, options: &Options) -> Result<O
         left = begun(dir).and_then(|_| std::fs::canonicalize(dir.join(FLASH)).ok());
         remove(dir);
     }
-    let devices = make_parts(dir, layout, options, left).inspect_err(|_| remove(dir))?;
-    Ok(OpenDir { devices, lock })
+    let devices = make_parts((dir, &mut lock), layout, options, left);
+    // What was made now is to be locked, too.
+    match devices.and_then(|devices| lock_links(&mut lock, (dir, true), false).map(|()| devices)) {
+        Ok(devices) => Ok(OpenDir { devices, lock, made }),
+        Err(e) => {
+            if matches!(e, Error::InUse(_)) {
+                // Nothing was made yet but links to what others have.
+                all_parts(dir).map(|part| dir.join(part)).filter(|path| path.is_symlink()).for_each(|link| {
+                    let _ = std::fs::remove_file(link);
+                });
+            }
+            drop(lock);
+            take_back(dir, made);
+            Err(e)
+        }
+    }
+}
+
+/// Removes what a creation left that failed, and the directory if it was made for it.
+pub(crate) fn take_back(dir: &Path, made: bool) {
+    let alone = lock(dir, false);
+    remove(dir);
+    if made && alone.is_ok() {
+        // Nobody else is at it, and files of somebody else keep the directory.
+        let only_lock = |found: std::fs::ReadDir| found.flatten().all(|entry| entry.file_name() == DirLock::FILE);
+        if std::fs::read_dir(dir).is_ok_and(only_lock) {
+            let _ = std::fs::remove_file(dir.join(DirLock::FILE)).and_then(|()| std::fs::remove_dir(dir));
+        }
+    }
 }
 
 /// `left`: flash with what a creation left that was cut short.
-fn make_parts(dir: &Path, layout: &Layout, options: &Options, left: Option<PathBuf>) -> Result<Devices> {
+fn make_parts(
+    (dir, lock): (&Path, &mut DirLock),
+    layout: &Layout,
+    options: &Options,
+    left: Option<PathBuf>,
+) -> Result<Devices> {
     if let Some(log_dir) = &layout.log_dir {
         make_dir(log_dir)?;
         link(dir, LOG, log_dir)?;
@@ -235,6 +275,8 @@ fn make_parts(dir: &Path, layout: &Layout, options: &Options, left: Option<PathB
         link(dir, FLASH, &part.path)?;
         sync_parent(&dir.join(FLASH))?;
     }
+    // Before anything is written.
+    lock_links(lock, (dir, true), false)?;
     let devices = match &layout.array {
         None if layout.flash.is_some() => on_flash(dir, layout, options, left)?,
         None => open_files(dir, options, true, layout.fast.is_some())?,
@@ -303,8 +345,32 @@ pub(super) fn link(dir: &Path, part: &str, to: &Path) -> Result<()> {
         }
         false => absolute(to)?,
     };
+    refuse_second_use(dir, part, &target)?;
     let link = dir.join(part);
     std::os::unix::fs::symlink(&target, &link).map_err(|e| path_error("link", &link, &e))
+}
+
+/// Fails when a file, or block device, is a part of the database already.
+fn refuse_second_use(dir: &Path, part: &str, target: &Path) -> Result<()> {
+    let whole = |path: &Path| std::fs::canonicalize(path).or_else(|_| std::fs::read_link(path)).ok();
+    let (target, named) = (target.to_path_buf(), whole(target));
+    let mut others = all_parts(dir).filter(|other| other != part);
+    let is_it = |other: &String| {
+        let there = whole(&dir.join(other));
+        there.is_some() && (there == named || there.as_ref() == Some(&target))
+    };
+    match others.find(is_it) {
+        Some(other) => Err(Error::Invalid(format!(
+            "{} is the database's own `{other}`: give another file or device for `{part}`",
+            target.display()
+        ))),
+        None => Ok(()),
+    }
+}
+
+/// The names that a directory may have of parts of a database, and its lock.
+fn all_parts(dir: &Path) -> impl Iterator<Item = String> {
+    [DATA, LOG, FAST, FLASH, DirLock::FILE].map(String::from).into_iter().chain(drives::names(dir))
 }
 
 /// Adds a fast device to the directory of a database that has none. A link that is there is left of an attachment that
@@ -329,7 +395,7 @@ pub(crate) fn unlink_fast(dir: &Path) -> Result<()> {
 
 /// Removes the files of a database that did not come to be; of a block device, or a file of somebody else's, only the
 /// link to it. The log goes last: as long as it is there it says that this is no database.
-pub(crate) fn remove(dir: &Path) {
+fn remove(dir: &Path) {
     let ours = peek(&dir.join(LOG)).and_then(|log| wal::creation(&*log));
     if remote::is_there(dir) {
         remote::give_up(dir, ours);
@@ -380,23 +446,42 @@ fn expect(dir: &Path) -> Result<()> {
 /// Opens the files of an existing database.
 pub(crate) fn open(dir: &Path, options: &Options) -> Result<OpenDir> {
     expect(dir)?;
-    let lock = lock(dir, options.read_only)?;
+    let mut lock = lock(dir, options.read_only)?;
     // A link that leads nowhere is a fast device that is missing; whether that matters the superblock says. One that
     // the superblock does not know of is left of an attachment that was cut short, or of a tier that has ended: nothing
     // of use is there.
     let fast = dir.join(FAST).exists() && !options.without_tier && has_tier(dir);
+    lock_links(&mut lock, (dir, fast), options.read_only)?;
     let devices = open_files(dir, options, false, fast)?;
-    Ok(OpenDir { devices, lock })
+    Ok(OpenDir { devices, lock, made: false })
+}
+
+/// Opens the files of a database to save what is on them: also without its log, or the file that is locked.
+pub(crate) fn open_to_salvage(dir: &Path, options: &Options) -> Result<OpenDir> {
+    if dir.is_dir() && !dir.join(DirLock::FILE).exists() {
+        // Readers make none; on a file system that is read-only there need be none.
+        let _ = DirLock::exclusive(dir);
+    }
+    let alone = dir.join(LOG).symlink_metadata().is_err() && dir.join(DATA).exists();
+    if !alone {
+        return open(dir, options);
+    }
+    let mut lock = lock(dir, true)?;
+    lock_links(&mut lock, (dir, false), true)?;
+    let log = FileDevice::in_memory(LOG, FileOptions::default())?;
+    Ok(OpenDir { devices: Devices::new(open_file(dir, DATA, options, false)?, log), lock, made: false })
 }
 
 /// Opens the files of an existing database and a fast device that is new to it, a file of `bytes` if it is none yet.
 pub(crate) fn open_attaching(dir: &Path, fast: &Path, bytes: u64, options: &Options) -> Result<OpenDir> {
     expect(dir)?;
-    let lock = lock(dir, false)?;
+    let mut lock = lock(dir, false)?;
     link_fast(dir, fast)?;
+    lock_links(&mut lock, (dir, true), false).inspect_err(|_| drop(unlink_fast(dir)))?;
     let devices = attach_files(dir, bytes, options).inspect_err(|_| drop(unlink_fast(dir)))?;
+    lock_links(&mut lock, (dir, true), false)?;
     sync_parent(&dir.join(FAST))?;
-    Ok(OpenDir { devices, lock })
+    Ok(OpenDir { devices, lock, made: false })
 }
 
 fn attach_files(dir: &Path, bytes: u64, options: &Options) -> Result<Devices> {
@@ -475,6 +560,24 @@ fn lock(dir: &Path, read_only: bool) -> Result<DirLock> {
         DeviceError::Locked { .. } => Error::InUse(e.to_string()),
         other => other.into(),
     })
+}
+
+/// Locks what the directory has links to: a copy of the directory has the same links. (The image of native flash has a
+/// lock of its own.) A file that is not there yet is nobody's. `fast`: the fast device is one of the database.
+fn lock_links(lock: &mut DirLock, (dir, fast): (&Path, bool), read_only: bool) -> Result<()> {
+    for part in all_parts(dir).filter(|part| part != FLASH && (part != FAST || fast)) {
+        let path = dir.join(&part);
+        if path.symlink_metadata().is_ok_and(|meta| meta.is_symlink()) && path.exists() {
+            lock.add(&path, !read_only).map_err(|e| match e {
+                DeviceError::Locked { .. } => {
+                    let target = std::fs::canonicalize(&path).unwrap_or(path);
+                    Error::InUse(format!("cannot be opened: `{part}` ({}) is in use from elsewhere", target.display()))
+                }
+                other => other.into(),
+            })?;
+        }
+    }
+    Ok(())
 }
 
 pub(super) fn path_error(what: &str, path: &Path, e: &std::io::Error) -> Error {

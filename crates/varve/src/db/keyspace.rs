@@ -231,7 +231,8 @@ impl Keyspace {
     /// until it is merged.
     ///
     /// # Errors
-    /// `Invalid` for a tree, and for options that are out of range or do not go together; device errors.
+    /// `Invalid` for a tree, for options that are out of range or do not go together, and for merges by a worker where
+    /// there is none; device errors.
     pub fn set_lsm_options(&self, options: LsmOptions) -> Result<()> {
         self.db.txns.live_for_write()?;
         options.validate()?;

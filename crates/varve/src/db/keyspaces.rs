@@ -369,6 +369,10 @@ impl Registry {
         if shared.is_dropped() {
             return Err(Error::NoSuchKeyspace(shared.name().to_string()));
         }
+        // What it merges by already may be left over from a time with a worker.
+        if kind.merges_near() != shared.index().kind().merges_near() {
+            self.indexes.refuse_without_worker(kind)?;
+        }
         note_kind(core, kind)?;
         let end = self.set(core, &mut state, &Entry { kind, ..entry(shared, false) }, None)?;
         core.log.wait_durable(end)?;

@@ -48,7 +48,7 @@ pub use batch::WriteBatch;
 pub use bulk_load::BulkLoad;
 pub use catalog::{MAX_NAME, check_name as check_keyspace_name};
 pub use compact::CompactReport;
-pub use devices::{Devices, exists, has_tier, is_left_over};
+pub use devices::{Devices, exists, has_array, has_tier, is_left_over};
 pub use durable::Durable;
 pub use flash::{FlashDriver, FlashPart, OpenFlash};
 pub use keyspace::Keyspace;

@@ -384,7 +384,7 @@ pub const OPTIONS: Table<Options> = Table {
         Line::new(
             "array_reads",
             Accepts::Real(0.0..=1e9, "reads in a second"),
-            "From so many on, an extent without writes counts as only read.",
+            "Reads from which on an extent that is not written counts as read-only.",
             |o| &mut o.array.rules.reads_per_s,
         ),
     ],
@@ -492,7 +492,11 @@ impl Options {
     #[doc(hidden)]
     pub fn manual() -> String {
         let parts = [
-            ("Database", "Fields of `Options`.", OPTIONS.markdown()),
+            (
+                "Database",
+                "Fields of `Options` are named alike: sizes end in `_bytes`, `array_*` are in `Options::array`.",
+                OPTIONS.markdown(),
+            ),
             (
                 "Buffer pool",
                 "`pool.NAME`: fields of `PoolOptions`. [How the pool works](buffer.md).",

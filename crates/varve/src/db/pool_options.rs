@@ -13,16 +13,16 @@ use varve_volume::setting::{Accepts, Setting, Table};
 /// Choices for the buffer pool. What is `None` is left to the preset, or to the size of the pool.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PoolOptions {
-    /// Preset of replacement policy, victim strategy and cleaner: `lru-c`, `lru-c-batch`, `vanilla57`, `gd2l-c`; with
-    /// the feature `baselines` also `vanilla`, `war`, `rw`, `lru-c-pointer`. `None`: `lru-c`, over a tier
-    /// `vanilla57` with `gd2l`.
+    /// Preset of replacement policy, victim strategy and cleaner: `lru-c`, `lru-c-batch`, `vanilla57`, `gd2l-c`,
+    /// `shore-eager`, `shore-lazy`; with the feature `baselines` also `vanilla`, `war`, `rw`, `lru-c-pointer`. `None`:
+    /// `lru-c`, over a tier `vanilla57` with `gd2l`.
     pub preset: Option<String>,
     /// Which page should leave, by the policy's registered name.
     pub replacement: Option<String>,
     /// What a miss does about dirty victims: `spf` (InnoDB 5.7), `clean-first`; with the feature `baselines`
     /// also `spf56`, `war`, `rw`.
     pub victim: Option<String>,
-    /// Who writes in the background: `fixed` (InnoDB 5.7), `dynamic`, `off`; with the feature `baselines` also
+    /// Who writes in the background: `fixed` (InnoDB 5.7), `dynamic`, `eager`, `off`; with the feature `baselines` also
     /// `fixed56`.
     pub cleaner: Option<String>,
     /// Independent instances; `None`: by memory and cores.

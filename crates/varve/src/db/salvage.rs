@@ -93,7 +93,7 @@ pub fn salvage_with(
     each: &mut dyn FnMut(SalvagedRow<'_>) -> Result<()>,
 ) -> Result<SalvageReport> {
     let options = Options { read_only: true, without_drive: true, ..options };
-    let open = devices::open(dir.as_ref(), &options)?;
+    let open = devices::open_to_salvage(dir.as_ref(), &options)?;
     let missing: Vec<String> = open.devices.missing.iter().map(usize::to_string).collect();
     let mut report = salvage_on(&open.devices, each)?;
     if !missing.is_empty() {

@@ -129,8 +129,9 @@ impl Transaction {
     /// Sets the value of a key.
     ///
     /// # Errors
-    /// `KeySize`, `ValueSize`; `TransactionTooLarge` or `OverBudget` when the writes no longer fit in memory;
-    /// `Conflict`.
+    /// `KeySize`, `ValueSize`; `NoSpace` when the data device has no room for writes that do not fit in memory;
+    /// `OverBudget` when so many are open that not even a part fits, `TransactionTooLarge` for a write that alone does
+    /// not; `Conflict`, `LockTimeout`.
     pub fn put(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.tx.put(&keyspace.shared, key.as_ref(), value.as_ref())
     }

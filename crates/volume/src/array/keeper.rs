@@ -63,6 +63,8 @@ enum Work {
     Plan,
     /// This drive is emptied, onto one other or onto all.
     Drain(usize, Option<usize>),
+    /// This drive is empty and goes: too late to give that up.
+    Retire(usize),
 }
 
 /// How far the moves are.
@@ -306,7 +308,7 @@ impl Keeper {
         self.woken.set();
     }
 
-    /// What is left to move is given up; what moves now is finished or undone.
+    /// What is left to move is given up; what moves now is finished or undone. A drive that is empty already goes.
     pub fn give_up(&self) {
         let mut state = self.state.lock();
         state.queue.clear();
@@ -460,13 +462,21 @@ impl Keeper {
     fn finish(&self, work: Work) -> bool {
         if let Work::Drain(drive, _) = work {
             let left = self.array.extents_on(drive);
-            if !left.is_empty() {
-                self.state.lock().queue = left.into_iter().map(|extent| (extent, drive, 0)).collect();
+            let mut state = self.state.lock();
+            if state.work != work {
+                // It was given up meanwhile.
                 return true;
             }
+            if !left.is_empty() {
+                state.queue = left.into_iter().map(|extent| (extent, drive, 0)).collect();
+                return true;
+            }
+            state.work = Work::Retire(drive);
+            drop(state);
             match self.array.retire_drive(drive) {
                 Ok(true) => {}
                 Ok(false) => {
+                    self.state.lock().work = work;
                     varve_rt::sleep(self.options.again);
                     return true;
                 }
@@ -483,7 +493,7 @@ impl Keeper {
     fn end_work(&self, error: Option<&VolumeError>) {
         let mut state = self.state.lock();
         assert!(state.moves.running, "work that ends was begun");
-        if let (Some(_), Work::Drain(drive, _)) = (error, state.work) {
+        if let (Some(_), Work::Drain(drive, _) | Work::Retire(drive)) = (error, state.work) {
             // It stays, and new extents may lie on it again.
             self.array.close_drive(drive, false);
         }

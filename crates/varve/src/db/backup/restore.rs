@@ -6,7 +6,7 @@
 //! pages are as if a checkpoint had made that log superfluous. Its superblocks say so last: a restoration that was cut
 //! short leaves no database, and is begun anew.
 
-use super::super::devices::{self, Devices};
+use super::super::devices::{self, Devices, OpenDir};
 use super::super::identity::{self, Identity};
 use super::super::offline::{read_page, write_pages};
 use super::super::open;
@@ -61,13 +61,10 @@ pub fn restore(
     backups: &mut [&mut dyn Read],
     options: &RestoreOptions,
 ) -> Result<RestoreReport> {
-    let open = devices::create(dir.as_ref(), &options.layout, &Options::default())?;
-    let restored = restore_on(&open.devices, backups, options);
-    if restored.is_err() {
-        devices::remove(dir.as_ref());
-    }
-    drop(open.lock);
-    restored
+    let OpenDir { devices: on, lock, made } = devices::create(dir.as_ref(), &options.layout, &Options::default())?;
+    let restored = restore_on(&on, backups, options);
+    drop((on, lock));
+    restored.inspect_err(|_| devices::take_back(dir.as_ref(), made))
 }
 
 /// [`restore`] to devices, which must hold nothing of use.

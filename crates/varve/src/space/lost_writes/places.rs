@@ -242,8 +242,10 @@ impl LostWrites {
         Ok(())
     }
 
-    /// Gives mark pages to every block of the first `pages` pages that has none. No latch may be held.
+    /// Gives mark pages to every block of the first `pages` pages that has none, as far as the space map reaches: after
+    /// a crash the store may be longer, and the map follows when it grows next. No latch may be held.
     pub(crate) fn cover(&self, core: &Core, pages: u64) -> Result<()> {
+        let pages = pages.min(core.space.maps() * self.span);
         // The thread that is adding, or the next one, comes to what was added meanwhile.
         let Some(_adding) = self.adding.try_lock() else { return Ok(()) };
         let Some(last) = pages.checked_sub(1) else { return Ok(()) };

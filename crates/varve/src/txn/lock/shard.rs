@@ -197,8 +197,35 @@ impl Shard {
         charge(Cost::LockRelease, 1);
         let Entries { map, credit } = &mut *entries;
         let heap = KeyBuf::heap_bytes_of(key);
-        let MapEntry::Occupied(mut slot) = map.entry(KeyBuf::new(key)) else { panic!("a held lock has an entry") };
-        let entry = slot.get_mut();
+        let gone = if heap == 0 {
+            // A short key is made without allocating, and looked for once.
+            let MapEntry::Occupied(mut slot) = map.entry(KeyBuf::new(key)) else { panic!("a held lock has an entry") };
+            let gone = self.give_up(slot.get_mut(), owner, keep_shared);
+            if gone {
+                slot.remove();
+            }
+            gone
+        } else {
+            let entry = map.get_mut(key).expect("a held lock has an entry");
+            let gone = self.give_up(entry, owner, keep_shared);
+            if gone {
+                map.remove(key);
+            }
+            gone
+        };
+        if !keep_shared {
+            credit.give(budget, HOLDER + heap);
+        }
+        if gone {
+            credit.give(budget, ENTRY + heap);
+            let before = self.all.fetch_sub(1, Ordering::Release);
+            assert!(before > 0, "a lock was counted");
+        }
+    }
+
+    /// Ends a hold, or makes it S, and hands over. True if nobody has or wants the lock any more.
+    #[inline]
+    fn give_up(&self, entry: &mut KeyLock, owner: OwnerId, keep_shared: bool) -> bool {
         assert!(entry.holds(owner), "a lock is released by an owner that holds it");
         debug_assert!(entry.is_sound(), "the front of a queue does not fit the holders");
         debug_assert!(!keep_shared || entry.mode == Mode::Exclusive, "what goes back to S was X");
@@ -210,15 +237,9 @@ impl Shard {
             entry.mode = Mode::Shared;
             false
         } else {
-            credit.give(budget, HOLDER + heap);
             leave(entry, owner)
         };
-        if (emptied && !entry.has_queue()) || !self.hand_over(entry, emptied) {
-            slot.remove();
-            credit.give(budget, ENTRY + heap);
-            let before = self.all.fetch_sub(1, Ordering::Release);
-            assert!(before > 0, "a lock was counted");
-        }
+        (emptied && !entry.has_queue()) || !self.hand_over(entry, emptied)
     }
 
     /// Takes a waiter that gave way out of the queue.
