@@ -124,6 +124,9 @@ fn damage_is_an_error_with_a_place() {
     assert!(said(b"1 1 0 0\n2 1 0\n").contains("line 2: 3 columns"));
     assert!(said(b"1 1 0 0\n2 99999999999 0 0\n").contains("line 2: a run of"));
     assert!(said(b"1000 3 64 16 1\n1000 3 64 16 7\n").contains("line 2: type 7"));
+    assert!(said(b"1\n2\nthree\n").contains("line 3: \"three\" is no number"));
+    let named = ReadOptions { format: Some(Format::Ids), ..ReadOptions::default() };
+    assert_eq!(all(b"1\n2\nthree\n", &named).unwrap().len(), 3);
     assert!(said(b"").contains("empty"));
     assert!(said(b"no trace at all\n").contains("--format"));
     assert!(said(&[0xff; 100]).contains("--format"));

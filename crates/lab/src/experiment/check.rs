@@ -59,7 +59,7 @@ impl Bound {
     fn parse(&self) -> Result<(), String> {
         match self {
             Bound::Number(_) => Ok(()),
-            Bound::Figure(text) => Figure::parse(text).map(drop).map_err(|e| format!("{e:?}")),
+            Bound::Figure(text) => Figure::parse(text).map(drop).map_err(|e| e.to_string()),
         }
     }
 
@@ -216,9 +216,7 @@ fn validate(check: &Check, axes: &[&str]) -> Result<(), String> {
         (true, false) => return Err(format!("check {:?} is only reported: it has no low and no high", check.id)),
         _ => {}
     }
-    let figure = Figure::parse(&check.figure).map_err(|e| match e {
-        FigureError::Syntax(what) | FigureError::NotMeasured(what) => what,
-    })?;
+    let figure = Figure::parse(&check.figure).map_err(|e| e.to_string())?;
     known_axes(&figure, axes)?;
     [&check.published, &check.low, &check.high].into_iter().flatten().try_for_each(Bound::parse)
 }

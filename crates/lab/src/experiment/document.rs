@@ -201,6 +201,11 @@ fn expand(name: &str, file: &str, text: &str, request: Request) -> Result<Experi
     if points.is_empty() {
         return Err(source.error(&["variant"], "the variants' only keys leave no point"));
     }
+    // (A quick run may leave out the points that a table is for.)
+    if !request.quick {
+        let path = |key: &'static str| key.split('.').collect::<Vec<_>>();
+        super::idle::refuse(points.iter().map(|p| &p.spec)).map_err(|(key, what)| source.error(&path(key), what))?;
+    }
     let checks = super::check::expand(outer.check, &points, request.quick)
         .map_err(|(n, what)| source.error(&["check", &n.to_string()], what))?;
     let charts = super::drawing::expand(outer.chart, &points)

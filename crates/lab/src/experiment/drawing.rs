@@ -65,7 +65,7 @@ fn drawings(chart: &Chart, points: &[Point]) -> Result<Vec<Drawing>, String> {
     for values in combinations(&both, points)? {
         let filled = |text: &str| both.iter().zip(&values).fold(text.to_string(), |t, (name, v)| fill(&t, name, v));
         let (title, text) = (filled(&chart.title), format!("along({}, {})", chart.x, filled(&chart.y)));
-        let figure = Figure::parse(&text).map_err(|e| format!("{e:?}"))?;
+        let figure = Figure::parse(&text).map_err(|e| e.to_string())?;
         known_axes(&figure, &known)?;
         let named = both.iter().zip(&values).skip(chart.each.len()).map(|(axis, value)| match axis.as_str() {
             "variant" => value.to_string(),
@@ -88,13 +88,18 @@ fn drawings(chart: &Chart, points: &[Point]) -> Result<Vec<Drawing>, String> {
 type Drawn = (String, Vec<(f64, f64)>);
 
 impl Drawing {
-    /// The lines over the results: of those that were measured, places and values.
-    pub(super) fn drawn(&self, results: &[PointResult]) -> Vec<Drawn> {
+    /// The lines over the results: of those that were measured, places and values. If there is none since no point has
+    /// such a metric, says so.
+    pub(super) fn drawn(&self, results: &[PointResult]) -> Result<Vec<Drawn>, String> {
         let values: Vec<Values<'_>> = results.iter().map(|r| Values { axes: &r.axes, metrics: &r.metrics }).collect();
-        let of = |(name, figure): &(String, Figure)| match figure.along(&values) {
-            Ok(points) => Some((name.clone(), points)),
-            Err(FigureError::NotMeasured(_) | FigureError::Syntax(_)) => None,
-        };
-        self.lines.iter().filter_map(of).collect()
+        let (mut lines, mut wrong) = (Vec::new(), None);
+        for (name, figure) in &self.lines {
+            match figure.along(&values) {
+                Ok(points) => lines.push((name.clone(), points)),
+                Err(FigureError::NotMeasured(_)) => {}
+                Err(FigureError::Syntax(what)) => wrong = Some(what),
+            }
+        }
+        wrong.filter(|_| lines.is_empty()).map_or(Ok(lines), Err)
     }
 }

@@ -25,6 +25,13 @@ pub enum FigureError {
     NotMeasured(String),
 }
 
+impl std::fmt::Display for FigureError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (FigureError::Syntax(what) | FigureError::NotMeasured(what)) = self;
+        f.write_str(what)
+    }
+}
+
 #[derive(Debug, Clone, PartialEq)]
 enum Node {
     Number(f64),

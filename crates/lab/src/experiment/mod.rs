@@ -28,6 +28,7 @@ mod devices;
 mod document;
 mod drawing;
 mod figure;
+mod idle;
 mod iomix;
 mod layout;
 mod location;
@@ -178,12 +179,14 @@ pub fn find(what: &str) -> Result<(String, String, String), ExperimentError> {
     let name = path.file_stem().map_or_else(|| what.to_string(), |s| s.to_string_lossy().into_owned());
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     let elsewhere = folder.is_some_and(|folder| folder != std::path::Path::new("experiments"));
-    if elsewhere || path.is_file() {
+    let built_in = BUILT_IN.iter().find(|(known, _)| *known == name);
+    let a_file = built_in.is_none() && path.extension().is_some_and(|extension| extension == "toml");
+    if elsewhere || a_file || path.is_file() {
         let text =
             std::fs::read_to_string(path).map_err(|source| ExperimentError::Io { path: what.to_string(), source })?;
         return Ok((name, what.to_string(), text));
     }
-    match BUILT_IN.iter().find(|(known, _)| *known == name) {
+    match built_in {
         Some((_, text)) => Ok((
             name,
             format!("experiments/{}.toml", path.file_stem().unwrap_or_default().to_string_lossy()),

@@ -156,7 +156,7 @@ impl Reader {
             Format::Vscsi1 => Parser::Binary(binary::Layout::Vscsi1),
             Format::Vscsi2 => Parser::Binary(binary::Layout::Vscsi2),
             Format::OracleGeneral => Parser::Binary(binary::Layout::OracleGeneral),
-            text => Parser::Text(text::Lines::begin(text, &options.csv)),
+            text => Parser::Text(text::Lines::begin(text, &options.csv, options.format.is_some())),
         };
         Ok(Reader { format, source, parser })
     }

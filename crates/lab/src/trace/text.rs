@@ -53,13 +53,15 @@ impl std::str::FromStr for CsvColumns {
 pub(super) struct Lines {
     format: Format,
     columns: CsvColumns,
+    /// Whether somebody said that this is the format.
+    named: bool,
     first: bool,
     line: String,
 }
 
 impl Lines {
-    pub(super) fn begin(format: Format, columns: &CsvColumns) -> Lines {
-        Lines { format, columns: columns.clone(), first: true, line: String::new() }
+    pub(super) fn begin(format: Format, columns: &CsvColumns, named: bool) -> Lines {
+        Lines { format, columns: columns.clone(), named, first: true, line: String::new() }
     }
 
     pub(super) fn next(&mut self, source: &mut Source) -> Result<Option<Record>, TraceError> {
@@ -69,6 +71,12 @@ impl Lines {
             }
             let record = match self.format {
                 Format::Csv => self.csv(source)?,
+                // Any text has lines: only who says so has ids that are no numbers.
+                Format::Ids if !self.named && self.line.parse::<u64>().is_err() => {
+                    let why =
+                        format!("{:?} is no number, as the first line is; --format ids takes any text", self.line);
+                    return Err(source.bad_line(why));
+                }
                 Format::Ids => Some(Record::Object { time: None, write: false, id: id(&self.line) }),
                 Format::Lis => Some(lis(source, &self.line)?),
                 Format::Disksim => Some(disksim(source, &self.line, 1e6)?),

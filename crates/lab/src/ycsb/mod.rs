@@ -102,6 +102,13 @@ pub struct Shape {
     pub ordered: bool,
 }
 
+impl std::fmt::Display for Shape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} records of {} fields of {} bytes", self.records, self.fields, self.field_length)?;
+        f.write_str(if self.ordered { ", in the order of their keys" } else { "" })
+    }
+}
+
 impl Default for Shape {
     fn default() -> Self {
         Shape { records: 100_000, fields: 10, field_length: 100, key: KeyForm::User, ordered: false }

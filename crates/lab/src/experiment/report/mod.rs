@@ -128,7 +128,14 @@ fn drawings(out: &mut String, e: &Experiment, results: &[PointResult]) {
     }
     out.push_str("<h2>Figures</h2><div class=\"charts\">");
     for drawing in &e.charts {
-        let lines: Vec<Line> = drawing.drawn(results).into_iter().map(|(name, points)| Line { name, points }).collect();
+        let lines = match drawing.drawn(results) {
+            Ok(lines) => lines,
+            Err(what) => {
+                let _ = write!(out, "<p class=\"note\">{}: {}</p>", escape(&drawing.title), escape(&what));
+                continue;
+            }
+        };
+        let lines: Vec<Line> = lines.into_iter().map(|(name, points)| Line { name, points }).collect();
         if !lines.is_empty() {
             let axes = Axes { x: &drawing.labels.0, y: &drawing.labels.1, log_x: false, from_zero: drawing.from_zero };
             out.push_str(&chart::lines(&drawing.title, &axes, &lines));
