@@ -3,7 +3,7 @@
 use crate::args;
 use crate::args::keyspaces::kind_text;
 use crate::open::{self, to_look, to_write};
-use crate::output::{Failure, Out, Stdout, bytes, say, table};
+use crate::output::{Failure, Out, Stdout, bytes, counted, say, table};
 use crate::text;
 use serde_json::json;
 use std::ops::Bound;
@@ -79,7 +79,9 @@ fn volume(stats: &Stats) -> String {
             let drives = array.drives.len();
             format!("array ({}): {drives} drives, {}", array.layout, bytes(array.drives.iter().map(|d| d.bytes).sum()))
         }
-        (None, None) if !stats.regions.is_empty() => format!("native flash: {} regions", stats.regions.len()),
+        (None, None) if !stats.regions.is_empty() => {
+            format!("native flash: {}", counted(stats.regions.len() as u64, "region"))
+        }
         (None, None) => "one device".to_string(),
     }
 }
@@ -159,10 +161,10 @@ pub fn check(out: Out, place: &args::Place) -> Result<(), Failure> {
         )?;
     } else {
         say!(
-            "{} keyspaces, {} keys, {} pages read, {} allocated, {} free (unallocated space is not checked)",
-            report.keyspaces,
-            report.keys,
-            report.pages,
+            "{}, {}, {} read, {} allocated, {} free (unallocated space is not checked)",
+            counted(report.keyspaces, "keyspace"),
+            counted(report.keys, "key"),
+            counted(report.pages, "page"),
             report.allocated_pages,
             report.free_pages
         )?;
@@ -182,7 +184,8 @@ pub fn check(out: Out, place: &args::Place) -> Result<(), Failure> {
     if report.is_clean() {
         return Ok(());
     }
-    let what = format!("{} damages found, {} pages could not be read", damages.len(), unreadable.len());
+    let (found, lost) = (counted(damages.len() as u64, "damage"), counted(unreadable.len() as u64, "page"));
+    let what = format!("{found} found, {lost} could not be read");
     Err(Failure::Found(what))
 }
 

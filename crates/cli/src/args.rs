@@ -40,8 +40,8 @@ pub struct Cli {
 }
 
 const EXIT_CODES: &str = "\
-Exit status: 0 done; 1 failed; 2 wrong arguments or input; 3 damage, inconsistency or a failed check was found; 4 no
-such key, keyspace or database; 5 the database is in use; 6 it is there already; 7 no permission, or read-only.";
+Exit status: 0 done; 1 failed; 2 wrong arguments or input; 3 damage or inconsistency was found; 4 no such key, \
+keyspace or database; 5 the database is in use; 6 it is there already; 7 no permission, or read-only.";
 
 /// The commands.
 #[derive(Debug, Subcommand)]
@@ -93,7 +93,7 @@ pub enum Command {
     Top(top::Top),
     /// The tier, a fast device over a slow one: watch it, change it, take it away, add one.
     Tier(tier::Tier),
-    /// The array, several drives as one: watch it.
+    /// The array, several drives as one: watch it, plan and move its extents, add, drain and replace drives.
     Array(array::Array),
     /// Serve a device, and merges on it, to a database elsewhere; show how such a worker is.
     Worker(worker::Worker),

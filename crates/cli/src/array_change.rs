@@ -79,6 +79,9 @@ pub fn pause(out: Out, a: &Pause) -> Result<(), Failure> {
     if !varve::exists(&a.dir) {
         return Err(varve::Error::NoDatabase(a.dir.display().to_string()).into());
     }
+    if !varve::has_array(&a.dir) {
+        return Err(Failure::Failed(format!("the pages of {} lie on no array: nothing moves", a.dir.display())));
+    }
     keep(&a.dir, &ArraySettings { paused: !a.resume, ..settings(&a.dir)? })?;
     if out.json {
         say!("{}", json!({ "paused": !a.resume }))?;

@@ -5,7 +5,7 @@ mod dbbench;
 use crate::args::{self, Workload};
 use crate::closing::Closing;
 use crate::metrics::endpoint::Endpoint;
-use crate::output::{Failure, Out, about, say};
+use crate::output::{Failure, Out, about, counted, say};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +22,9 @@ pub fn run(out: Out, a: &args::Bench) -> Result<(), Failure> {
 /// Runs a workload; its page references go to `trace`, or to where the workload's own options say.
 pub fn run_traced(out: Out, workload: &Workload, trace: Option<&Path>) -> Result<(), Failure> {
     match workload {
-        Workload::Tpcc(a) => tpcc(out, a, trace.or(a.run.base.trace.as_deref())),
-        Workload::Ycsb(a) => ycsb(out, a, trace.or(a.run.base.trace.as_deref())),
-        Workload::Dbbench(a) => dbbench::run(out, a, trace.or(a.base.trace.as_deref())),
+        Workload::Tpcc(a) => tpcc(out, a, trace),
+        Workload::Ycsb(a) => ycsb(out, a, trace),
+        Workload::Dbbench(a) => dbbench::run(out, a, trace),
         Workload::Iomix(_) if trace.is_some() => Err(Failure::Usage(
             "iomix has no buffer pool whose references could be recorded: choose tpcc, ycsb or dbbench".into(),
         )),
@@ -199,7 +199,7 @@ fn load_ycsb(out: Out, a: &args::Ycsb, shape: ycsb::Shape, store: &Arc<VarveStor
     if let Some(loaded) = ycsb::loaded(&**store)? {
         if loaded.shape != shape {
             out.note(format!(
-                "{} holds {:?}: running on these (another --dir for others)",
+                "{} holds {}: running on these (another --dir for others)",
                 a.run.base.dir.display(),
                 loaded.shape
             ));
@@ -258,7 +258,7 @@ impl Opened {
         if let Some((recorder, path)) = &self.recording {
             recorder.about(self.store.db());
             let events = recorder.finish().map_err(|e| about(path, &e))?;
-            out.note(format!("{events} events recorded in {}", path.display()));
+            out.note(format!("{} recorded in {}", counted(events, "event"), path.display()));
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! `demo`: a small shop is loaded, used, recorded and replayed; a page shows what came of it.
 
 use crate::args::demo::Demo;
+use crate::new_file::NewFile;
 use crate::output::{Failure, Out, about, bytes, say};
 use serde_json::json;
-use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use varve_lab::demo::{self, DemoError, DemoOptions, Step};
@@ -44,25 +44,11 @@ impl Drop for Place {
 
 pub fn run(out: Out, a: &Demo) -> Result<(), Failure> {
     // Now, so that nobody waits for a page that cannot be written.
-    let mut file = File::options()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .open(&a.out)
-        .map_err(|e| Failure::Failed(format!("{}: {e}; choose another with --out", a.out.display())))?;
+    let mut file = NewFile::replacing(&a.out)?;
     let place = Place::new(a.keep)?;
-    let result = shown(out, a, &place.dir);
-    let (demo, html) = match result {
-        Ok(both) => both,
-        Err(e) => {
-            // Nothing is left of a page that was made for this.
-            if file.metadata().is_ok_and(|m| m.len() == 0 && m.is_file()) {
-                let _ = std::fs::remove_file(&a.out);
-            }
-            return Err(e);
-        }
-    };
-    file.set_len(0).and_then(|()| file.write_all(html.as_bytes())).map_err(|e| about(&a.out, &e))?;
+    let (demo, html) = shown(out, a, &place.dir)?;
+    file.write_all(html.as_bytes()).map_err(|e| about(&a.out, &e))?;
+    file.finish()?;
     let page = std::fs::canonicalize(&a.out).unwrap_or_else(|_| a.out.clone());
     if out.json {
         let data = a.keep.then(|| place.dir.display().to_string());

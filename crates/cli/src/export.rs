@@ -3,8 +3,8 @@
 
 use crate::args::lab;
 use crate::args::trace;
-use crate::new_file::NewFile;
-use crate::output::{Failure, Out};
+use crate::new_file::Target;
+use crate::output::{Failure, Out, counted};
 use arrow_array::builder::{ArrayBuilder, BooleanBuilder, Float64Builder, StringBuilder, UInt32Builder, UInt64Builder};
 use arrow_array::{ArrayRef, DictionaryArray, RecordBatch, StringArray, UInt8Array};
 use arrow_ipc::writer::FileWriter;
@@ -23,7 +23,7 @@ const BATCH: usize = 1 << 16;
 struct Table {
     path: String,
     schema: Arc<Schema>,
-    writer: FileWriter<NewFile>,
+    writer: FileWriter<Target>,
     rows: u64,
 }
 
@@ -31,7 +31,7 @@ impl Table {
     fn create(path: &Path, fields: Vec<Field>) -> Result<Table, Failure> {
         let shown = path.display().to_string();
         let schema = Arc::new(Schema::new(fields));
-        let writer = FileWriter::try_new(NewFile::replacing(path)?, &schema).map_err(|e| failed(&shown, &e))?;
+        let writer = FileWriter::try_new(Target::of(path)?, &schema).map_err(|e| failed(&shown, &e))?;
         Ok(Table { path: shown, schema, writer, rows: 0 })
     }
 
@@ -46,13 +46,17 @@ impl Table {
         let Table { path, writer, rows, .. } = self;
         // `into_inner` writes the footer.
         writer.into_inner().map_err(|e| failed(&path, &e))?.finish()?;
-        out.note(format!("{rows} rows written to {path}"));
+        out.note(format!("{} written to {}", counted(rows, "row"), Target::shown(Path::new(&path))));
         Ok(())
     }
 }
 
 fn failed(path: &str, e: &ArrowError) -> Failure {
-    Failure::Failed(format!("{path}: {e}"))
+    match e {
+        // A reader that went away has a status of its own.
+        ArrowError::IoError(_, e) if path == "-" => std::io::Error::new(e.kind(), e.to_string()).into(),
+        _ => Failure::Failed(format!("{path}: {e}")),
+    }
 }
 
 fn column(builder: &mut impl ArrayBuilder) -> ArrayRef {

@@ -21,7 +21,7 @@ fn write(path: &Path, mode: u32, text: &str) -> Result<(), Failure> {
     let made = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
     let mut file = made.map_err(|e| match e.kind() {
         std::io::ErrorKind::AlreadyExists => {
-            Failure::Failed(format!("{} is there already and is not overwritten: choose another name", path.display()))
+            Failure::Exists(format!("{} is there already and is not overwritten: choose another name", path.display()))
         }
         _ => about(path, &e),
     })?;

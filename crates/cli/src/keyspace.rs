@@ -4,7 +4,8 @@ use crate::args::keyspaces::{CreateKeyspace, KeyspaceCommand, OneKeyspace, SetKe
 use crate::open::{to_look, to_write};
 use crate::output::{Failure, Out, Stdout, bytes, say, table};
 use serde_json::json;
-use varve::{KeyspaceInfo, KeyspaceKind, LSM_OPTIONS, LsmLevel, LsmStats};
+use varve::setting::Setting;
+use varve::{KeyspaceInfo, KeyspaceKind, LSM_OPTIONS, LsmLevel, LsmOptions, LsmStats};
 
 pub fn run(out: Out, command: &KeyspaceCommand) -> Result<(), Failure> {
     match command {
@@ -84,7 +85,7 @@ fn info(out: Out, a: &OneKeyspace) -> Result<(), Failure> {
         ("read-only".to_string(), if info.read_only { "yes" } else { "no" }.to_string()),
     ];
     if let KeyspaceKind::Lsm(options) = info.kind {
-        rows.extend(LSM_OPTIONS.settings.iter().map(|s| (format!("  {}", s.name), s.value(&options))));
+        rows.extend(LSM_OPTIONS.settings.iter().map(|s| (format!("  {}", s.name), in_words(s, &options))));
     }
     let mut stdout = Stdout;
     table(&mut stdout, &rows)?;
@@ -92,6 +93,14 @@ fn info(out: Out, a: &OneKeyspace) -> Result<(), Failure> {
         table(&mut stdout, &levels(&stats))?;
     }
     Ok(())
+}
+
+/// An option's value; where it is none, what that means.
+fn in_words(setting: &Setting<LsmOptions>, of: &LsmOptions) -> String {
+    match setting.value(of) {
+        none if setting.none.is_some() && none == setting.value(&LsmOptions::default()) => setting.default(),
+        value => value,
+    }
 }
 
 /// The levels of an LSM keyspace, a row for each.

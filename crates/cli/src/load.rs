@@ -7,7 +7,7 @@
 use crate::args::{self, LoadFormat};
 use crate::closing::Closing;
 use crate::open;
-use crate::output::{Failure, Out, complain, say};
+use crate::output::{Failure, Out, complain, counted, say};
 use crate::rows::{self, Bad, Row};
 use std::collections::BTreeMap;
 use std::io::BufReader;
@@ -105,7 +105,7 @@ pub fn run(out: Out, a: &args::Load) -> Result<(), Failure> {
     if out.json {
         say!("{}", serde_json::json!({ "rows": rows }))?;
     } else {
-        out.note(format!("{rows} rows loaded"));
+        out.note(format!("{} loaded", counted(rows, "row")));
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Files that are there whole or not at all.
 
-use crate::output::{Failure, about};
+use crate::output::{Failure, Rows, about};
 use std::fs::{File, TryLockError};
 use std::io::{BufWriter, ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
@@ -31,9 +31,52 @@ impl Write for NewFile {
     }
 }
 
+/// Where a result goes that may be a stream: a file, or standard output, which is `-`.
+pub enum Target {
+    File(NewFile),
+    Stdout(BufWriter<Rows>),
+}
+
+impl Target {
+    pub fn of(path: &Path) -> Result<Target, Failure> {
+        if path == Path::new("-") {
+            return Ok(Target::Stdout(BufWriter::with_capacity(1 << 20, Rows)));
+        }
+        Ok(Target::File(NewFile::replacing(path)?))
+    }
+
+    /// How messages call it.
+    pub fn shown(path: &Path) -> String {
+        if path == Path::new("-") { "standard output".into() } else { path.display().to_string() }
+    }
+
+    pub fn finish(self) -> Result<(), Failure> {
+        match self {
+            Target::File(file) => file.finish(),
+            Target::Stdout(mut out) => Ok(out.flush()?),
+        }
+    }
+}
+
+impl Write for Target {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        match self {
+            Target::File(file) => file.write(bytes),
+            Target::Stdout(out) => out.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        match self {
+            Target::File(file) => file.flush(),
+            Target::Stdout(out) => out.flush(),
+        }
+    }
+}
+
 fn refuse_existing(path: &Path) -> Result<(), Failure> {
     match path.symlink_metadata() {
-        Ok(_) => Err(Failure::Usage(format!("{} exists: remove it, or choose another name", path.display()))),
+        Ok(_) => Err(Failure::Exists(format!("{} exists: remove it, or choose another name", path.display()))),
         Err(_) => Ok(()),
     }
 }
@@ -46,6 +89,11 @@ fn refuse_other_kinds(path: &Path) -> Result<(), Failure> {
         }
         _ => Ok(()),
     }
+}
+
+/// Where a file lies.
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 impl NewFile {
@@ -66,6 +114,9 @@ impl NewFile {
         let partial = PathBuf::from(partial);
         let about = |e: std::io::Error| about(&partial, &e);
         refuse(path)?;
+        if !folder(path).is_dir() {
+            return Err(Failure::Failed(format!("{}: there is no folder {}", path.display(), folder(path).display())));
+        }
         let file = File::options().write(true).create(true).truncate(false).open(&partial).map_err(about)?;
         let busy = || {
             Failure::Busy(format!("another process is writing {}: wait for it, or choose another name", path.display()))
@@ -90,7 +141,7 @@ impl NewFile {
     pub fn finish(mut self) -> Result<(), Failure> {
         self.file.flush().and_then(|()| self.file.get_ref().sync_all()).map_err(|e| about(&self.partial, &e))?;
         std::fs::rename(&self.partial, &self.path).map_err(|e| about(&self.path, &e))?;
-        let dir = self.path.parent().filter(|d| !d.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let dir = folder(&self.path);
         File::open(dir).and_then(|d| d.sync_all()).map_err(|e| about(dir, &e))
     }
 }

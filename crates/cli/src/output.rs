@@ -25,6 +25,8 @@ pub enum Failure {
     NoPlace(String),
     /// Another process is at it; says at what.
     Busy(String),
+    /// What was to be made is there already; says so, and what to do.
+    Exists(String),
     /// Reading or writing a stream failed.
     Stream(std::io::Error),
     /// Anything else, said in full.
@@ -78,9 +80,10 @@ impl Failure {
             Failure::Engine(E::NoSuchKeyspace(_) | E::NoDatabase(_) | E::Unfinished(_)) => 4,
             Failure::NoKey | Failure::NoPlace(_) => 4,
             Failure::Engine(E::InUse(_) | E::LockTimeout { .. }) | Failure::Busy(_) => 5,
-            Failure::Engine(E::AlreadyExists(_)) => 6,
+            Failure::Engine(E::AlreadyExists(_)) | Failure::Exists(_) => 6,
             Failure::Engine(E::Permission(_) | E::ReadOnly(_) | E::KeyspaceReadOnly(_)) => 7,
             Failure::Usage(_) | Failure::Engine(E::KeySize { .. } | E::ValueSize { .. }) => 2,
+            Failure::Engine(e) if e.kind() == varve::ErrorKind::Invalid => 2,
             Failure::Engine(_) | Failure::Stream(_) | Failure::Failed(_) => 1,
         }
     }
@@ -113,9 +116,12 @@ impl std::fmt::Display for Failure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Failure::Engine(e) => e.fmt(f),
-            Failure::Usage(s) | Failure::Found(s) | Failure::NoPlace(s) | Failure::Busy(s) | Failure::Failed(s) => {
-                f.write_str(s)
-            }
+            Failure::Usage(s)
+            | Failure::Found(s)
+            | Failure::NoPlace(s)
+            | Failure::Busy(s)
+            | Failure::Exists(s)
+            | Failure::Failed(s) => f.write_str(s),
             Failure::NoKey => f.write_str("no such key"),
             Failure::Stream(e) => e.fmt(f),
         }
@@ -246,6 +252,26 @@ pub fn table(out: &mut impl Write, rows: &[(String, String)]) -> std::io::Result
     Ok(())
 }
 
+/// A figure for a person: its name tells what is counted. (JSON has the plain numbers.)
+pub fn figure_text(name: &str, figure: Figure) -> String {
+    let name = name.split('{').next().expect("at least one part").trim_end_matches("_total");
+    let n = match figure {
+        Figure::Number(n) => n as f64,
+        Figure::Ratio(r) => r,
+        Figure::Text(text) => return text,
+    };
+    let is = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
+    let memory = name.starts_with("memory.") || name == "log.capacity" || name == "log.age";
+    match () {
+        () if is(&["_ns", ".nanos"]) => nanos(n),
+        () if is(&["bytes_per_s", "bytes_per_second"]) => format!("{}/s", bytes(n as u64)),
+        () if memory || is(&["bytes", "page_size", "_bytes_per_day_of_life"]) => bytes(n as u64),
+        () if is(&["seconds"]) => nanos(n * 1e9),
+        () if n.fract() == 0.0 => format!("{n:.0}"),
+        () => figure.to_string(),
+    }
+}
+
 /// Bytes as a person reads them.
 pub fn bytes(n: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
@@ -283,6 +309,11 @@ pub fn json_figure(figure: Figure) -> Value {
         Figure::Ratio(r) => r.into(),
         Figure::Text(t) => t.into(),
     }
+}
+
+/// So many of a thing, whose plural ends with an s.
+pub fn counted(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 /// A failure that names a file.

@@ -3,7 +3,7 @@
 use crate::args::rescue::{Backup, Restore, Salvage};
 use crate::new_file::NewFile;
 use crate::open;
-use crate::output::{Failure, Out, Rows, about, bytes, complain, say};
+use crate::output::{Failure, Out, Rows, about, bytes, complain, counted, say};
 use crate::text;
 use serde_json::{Map, Value, json};
 use std::fs::File;
@@ -91,6 +91,9 @@ pub fn backup(out: Out, a: &Backup) -> Result<(), Failure> {
 pub fn restore(out: Out, a: &Restore) -> Result<(), Failure> {
     let named = [&a.flash.flash, &a.flash.regions, &a.log_dir].into_iter().flatten().chain(&a.files);
     open::refuse_files(&a.dir, "restore", &named.map(|path| &**path).collect::<Vec<_>>())?;
+    if a.files.iter().filter(|path| **path == Path::new("-")).count() > 1 {
+        return Err(Failure::Usage("standard input is one backup: give - once, and files for the others".into()));
+    }
     let (files, read) = (a.files.iter().map(|path| open_file(path)), Arc::new(AtomicU64::new(0)));
     let counted = |file: Result<_, Failure>| file.map(|from| Counted { from, read: read.clone() });
     let mut files = files.map(counted).collect::<Result<Vec<_>, _>>()?;
@@ -174,7 +177,7 @@ fn tell(out: Out, report: &SalvageReport) {
         return;
     }
     for (name, rows) in &report.rows {
-        out.note(format!("{name}: {rows} rows"));
+        out.note(format!("{name}: {}", counted(*rows, "row")));
     }
     let lines = report.damaged.iter().map(|(id, why)| format!("page {id} is lost: {why}"));
     let lines = lines.chain(report.stale.iter().map(|(id, why)| format!("page {id} may be an old one: {why}")));

@@ -6,7 +6,7 @@ use crate::flash_advice;
 use crate::metrics::interval::Interval;
 use crate::metrics::{Source, remote};
 use crate::open::to_look;
-use crate::output::{Failure, Out, Rows, bytes, json_figure, nanos, table};
+use crate::output::{Failure, Out, Rows, bytes, figure_text, json_figure, table};
 use crate::updates;
 use serde_json::{Map, Value, json};
 use std::io::Write;
@@ -65,7 +65,7 @@ fn once(out: Out, source: &Source, prometheus: bool) -> Result<(), Failure> {
         let object: Map<_, _> = rows.into_iter().map(|(name, figure)| (name, json_figure(figure))).collect();
         writeln!(stdout, "{}", Value::Object(object))?;
     } else {
-        let text = |(name, figure): (String, Figure)| (name.clone(), text(&name, figure));
+        let text = |(name, figure): (String, Figure)| (name.clone(), figure_text(&name, figure));
         let rows: Vec<(String, String)> = rows.into_iter().map(text).collect();
         table(&mut stdout, &rows)?;
     }
@@ -95,26 +95,6 @@ fn updates(out: Out, source: &Source) -> Result<(), Failure> {
         ));
     }
     updates::print(out, &rows)
-}
-
-/// A figure for a person: its name tells what is counted. (JSON has the plain numbers.)
-fn text(name: &str, figure: Figure) -> String {
-    let name = name.split('{').next().expect("at least one part").trim_end_matches("_total");
-    let n = match figure {
-        Figure::Number(n) => n as f64,
-        Figure::Ratio(r) => r,
-        Figure::Text(text) => return text,
-    };
-    let is = |endings: &[&str]| endings.iter().any(|ending| name.ends_with(ending));
-    let memory = name.starts_with("memory.") || name == "log.capacity" || name == "log.age";
-    match () {
-        () if is(&["_ns", ".nanos"]) => nanos(n),
-        () if is(&["bytes_per_s", "bytes_per_second"]) => format!("{}/s", bytes(n as u64)),
-        () if memory || is(&["bytes", "page_size", "_bytes_per_day_of_life"]) => bytes(n as u64),
-        () if is(&["seconds"]) => nanos(n * 1e9),
-        () if n.fract() == 0.0 => format!("{n:.0}"),
-        () => figure.to_string(),
-    }
 }
 
 fn watch(out: Out, source: &Source, every: Duration, count: u64) -> Result<(), Failure> {

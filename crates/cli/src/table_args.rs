@@ -26,7 +26,13 @@ fn arg<T: Clone + Default>(setting: &Setting<T>, long: &'static str, heading: &'
         Accepts::Name(_) => arg.value_name("NAME"),
         Accepts::Form(..) => arg.value_name("VALUES"),
     }
-    .help(format!("{doc}{values} [default: {}]", setting.default()))
+    .help(format!("{doc}{values} [default: {}]", default(setting)))
+}
+
+/// The default in words, and as what it is given where the words are not taken.
+fn default<T: Clone + Default>(setting: &Setting<T>) -> String {
+    let (text, words) = (setting.value(&T::default()), setting.default());
+    if text == words { words } else { format!("{text}: {words}") }
 }
 
 /// What of a table is offered as arguments.
@@ -62,6 +68,14 @@ impl Offered for Tier {
 /// The options of a table that were given, by name.
 #[derive(Debug, Clone, Default)]
 pub struct Given<O>(Vec<(&'static str, String)>, PhantomData<O>);
+
+impl<O: Offered> Given<O> {
+    /// Those that were given, with their values.
+    pub fn shown(&self, of: &O::Options) -> String {
+        let given = self.0.iter().filter_map(|(name, _)| O::TABLE.settings.iter().find(|s| s.name == *name));
+        given.map(|s| format!("{} {}", s.name, s.value(of))).collect::<Vec<_>>().join(", ")
+    }
+}
 
 impl<O: Offered> Args for Given<O> {
     fn augment_args(cmd: Command) -> Command {

@@ -4,7 +4,7 @@ use crate::args::Place;
 use crate::args::tier::{Attach, Detach, Resize, Set, TierCommand};
 use crate::closing::Closing;
 use crate::open::{fast_bytes, limit, open_db, options_with, to_look, to_write};
-use crate::output::{Failure, Out, Stdout, bytes, json_figure, say, table};
+use crate::output::{Failure, Out, Stdout, bytes, figure_text, json_figure, say, table};
 use crate::settings::{SETTINGS, as_json, keep, settings};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -68,7 +68,7 @@ fn stat(out: Out, place: &Place) -> Result<(), Failure> {
         object.insert("settings".into(), as_json(&settings(&place.dir)?));
         say!("{}", Value::Object(object))?;
     } else {
-        let rows: Vec<_> = rows.map(|(name, figure)| (name, figure.to_string())).collect();
+        let rows: Vec<_> = rows.map(|(name, figure)| (name.clone(), figure_text(&name, figure))).collect();
         table(&mut Stdout, &rows)?;
     }
     Ok(db.close()?)
@@ -113,7 +113,7 @@ fn set(out: Out, a: &Set) -> Result<(), Failure> {
     // A manager that leaves nothing newer on the fast device has everything copied home at this.
     open_db(&a.dir, options)?.close()?;
     keep(&a.dir, &settings)?;
-    tell(out, &as_json(&settings), format!("the tier's manager is {}", settings.manager))?;
+    tell(out, &as_json(&settings), format!("set: {}", a.tier.shown(&settings)))?;
     Ok(())
 }
 
@@ -141,7 +141,7 @@ fn attach(out: Out, a: &Attach) -> Result<(), Failure> {
         return Err(varve::Error::NoDatabase(a.dir.display().to_string()).into());
     }
     if varve::has_tier(&a.dir) {
-        return Err(Failure::Failed(format!(
+        return Err(Failure::Exists(format!(
             "the database in {0} has a tier: `varve tier detach {0}` first, with --without-tier if its fast device is lost",
             a.dir.display()
         )));

@@ -3,12 +3,11 @@
 use crate::args::replay::Input;
 use crate::args::trace::{Command, Convert, Record};
 use crate::export::refuse_same_file;
-use crate::output::{Failure, Out, Stdout, bytes, say, table};
+use crate::new_file::Target;
+use crate::output::{Failure, Out, Stdout, about, bytes, counted, say, table};
 use crate::updates::{self, Row};
 use crate::{bench, replay};
 use serde_json::json;
-use std::fs::File;
-use std::io::BufWriter;
 use varve::{KeyspaceId, PageId, TraceEvent};
 use varve_lab::replay::{Objects, Shape};
 use varve_lab::trace::compact::Writer;
@@ -25,6 +24,9 @@ pub fn run(out: Out, command: &Command) -> Result<(), Failure> {
 
 /// `trace record --out FILE tpcc ..` is `bench tpcc .. --trace FILE`.
 fn record(out: Out, a: &Record) -> Result<(), Failure> {
+    if a.workload.trace().is_some() {
+        return Err(Failure::Usage("--out names the file for the trace: leave --trace out".into()));
+    }
     bench::run_traced(out, &a.workload, Some(&a.out))
 }
 
@@ -70,10 +72,9 @@ fn convert(out: Out, a: &Convert) -> Result<(), Failure> {
     let shape = a.input.shape();
     let vscsi = matches!(reader.format(), Format::Vscsi1 | Format::Vscsi2);
     let start = shape.start_sector.unwrap_or(if vscsi { 63 } else { 0 });
-    let io = |e| Failure::Failed(format!("{}: {e}", a.out.display()));
+    let io = |e: std::io::Error| about(&a.out, &e);
     let page_size = reader.page_size().unwrap_or(shape.page_size);
-    let file = File::create(&a.out).map_err(io)?;
-    let mut writer = Writer::new(BufWriter::with_capacity(1 << 20, file), page_size).map_err(io)?;
+    let mut writer = Writer::new(Target::of(&a.out)?, page_size).map_err(io)?;
     let bar = out.progress("converting", 0);
     while let Some(record) = reader.next_record()? {
         bar.inc(1);
@@ -82,12 +83,8 @@ fn convert(out: Out, a: &Convert) -> Result<(), Failure> {
     bar.finish_and_clear();
     writer.about(&reader.about()).map_err(io)?;
     let total = writer.total();
-    writer
-        .finish()
-        .and_then(|w| w.into_inner().map_err(std::io::Error::from))
-        .and_then(|f| f.sync_all())
-        .map_err(io)?;
-    out.note(format!("{total} events written to {}", a.out.display()));
+    writer.finish().map_err(io)?.finish()?;
+    out.note(format!("{} written to {}", counted(total, "event"), Target::shown(&a.out)));
     Ok(())
 }
 

@@ -100,7 +100,7 @@ fn serve(out: Out, a: &Worker, listen: &str, data: &Path) -> Result<(), Failure>
         say!("{}", json!({ "listen": at.to_string(), "data": data, "bytes": device.len(), "metrics": metrics }))?;
     } else {
         let metrics = metrics.map(|url| format!("; metrics at {url}")).unwrap_or_default();
-        say!("serves {} ({}){metrics} at {at}", path.display(), bytes(device.len()))?;
+        say!("serves {} ({}) at {at}{metrics}", path.display(), bytes(device.len()))?;
     }
     std::io::Write::flush(&mut Stdout)?;
     let complaints = Arc::new(Complaints::default());

@@ -34,6 +34,8 @@ fn requests_to_devices_have_a_row_each() {
     let place = Scratch::new("export-requests");
     let trace = place.file("mqsim", "1000 0 8 8 1\n2000 3 16 24 0\n");
     ok(&["trace", "export", &trace, &place.at("t.arrow"), "--quiet"]);
+    let streamed = support::bytes(&["trace", "export", &trace, "-"], "");
+    assert_eq!(streamed, std::fs::read(place.at("t.arrow")).expect("was written"));
     let table = read(&place.at("t.arrow"));
     assert_eq!(numbers(&table, "time_ns"), [Some(1000), Some(2000)]);
     assert_eq!(numbers(&table, "sector"), [Some(8), Some(16)]);

@@ -182,6 +182,13 @@ fn mistakes_name_file_line_key_and_what_is_accepted() {
         ("[run]", "[engine]\nasync_delay_ms = inf\n[run]", vec![":23: engine.async_delay_ms", "not inf"]),
         ("[run]", "[scale]\nfactor = -1\n[run]", vec![":23: scale.factor", "0.001 to 1e9"]),
         ("[quick]\n", "[quick]\nrun.secnds = 1\n", vec!["run.secnds: unknown field", "`seconds`"]),
+        ("low = 0.8", "low = \"5 parsecs\"", vec![": check.2: something is left over", "\"5 parsecs\""]),
+        (
+            "[run]",
+            "[engine.array]\nlayout = \"rodi\"\n[run]",
+            vec![": engine.array: it changes nothing", "devices.drives"],
+        ),
+        ("[run]", "[devices.each]\naged = 1\n[run]", vec![": devices.each: it changes nothing"]),
     ] {
         let bad = dir.join("bad.toml");
         assert!(good.contains(from), "{from}");

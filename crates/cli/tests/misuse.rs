@@ -193,7 +193,7 @@ fn failures_have_a_status_by_their_kind() {
         std::fs::copy(file.path(), Path::new(&damaged).join(file.file_name())).expect("a copy");
     }
     std::fs::write(Path::new(&damaged).join("log"), vec![0x55; 1 << 20]).expect("writable");
-    let long = "k".repeat(5000);
+    let (long, kept) = ("k".repeat(5000), place.file("kept", "a backup"));
     let sealed = ["put", &db, "default", "a", "2"];
     ok(&["read-only", &db, "default"], "");
     for (args, status, kind) in [
@@ -204,6 +204,8 @@ fn failures_have_a_status_by_their_kind() {
         (&["info", "/etc/passwd"], 4, "missing"),
         (&["create", &db], 6, "exists"),
         (&["keyspace", "create", &db, "default"], 6, "exists"),
+        (&["backup", &db, &kept], 6, "exists"),
+        (&["info", &db, "--set", "cache=1K"], 2, "usage"),
         (&sealed, 7, "permission"),
         (&["check", &damaged], 3, "damage"),
         (&["put", &db, "more", &long, "v"], 2, "usage"),
@@ -446,7 +448,7 @@ fn a_directory_that_cannot_be_made_is_told_by_its_reason() {
     std::os::unix::fs::symlink("nowhere", place.path().join("link")).expect("a link");
     place.file("file", "");
     for name in ["link", "file"] {
-        let said = fails(&["create", &place.at(name)], "", 1);
+        let said = fails(&["create", &place.at(name)], "", 2);
         assert!(said.contains("a file, or a link to nothing, has this name"), "{said}");
     }
     let sealed = place.path().join("sealed");

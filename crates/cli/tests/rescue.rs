@@ -27,7 +27,7 @@ fn a_backup_and_what_changed_since_become_a_database() {
     assert!(ok(&["check", &copy], "").contains("no damage found"));
     assert!(fails(&["restore", &copy, &whole], "", 6).contains("already holds a database"));
     assert!(fails(&["restore", &place.at("x"), &later], "", 1).contains("begin with the whole backup"));
-    assert!(fails(&["backup", &db, &whole], "", 2).contains("exists"));
+    assert!(fails(&["backup", &db, &whole], "", 6).contains("exists"));
     assert!(fails(&["backup", &db, &place.at("y"), "--since", &place.at("db/lock")], "", 1).contains("backup"));
 
     // Through a pipe.
@@ -63,6 +63,22 @@ fn salvage_brings_back_what_is_not_damaged() {
     let count: u32 = count.trim().parse().unwrap();
     assert!((4000..5000).contains(&count), "{count} rows");
     assert!(fails(&["salvage", &place.at("nothing")], "", 4).contains("no database"));
+}
+
+/// What is in the log is lost with it; the pages are there.
+#[test]
+fn salvage_needs_neither_log_nor_lock() {
+    let place = Scratch::new("salvage-bare");
+    let db = place.at("db");
+    ok(&["load", &db, "--keyspace", "numbers", "--create"], rows(5000));
+    for file in ["log", "lock"] {
+        std::fs::remove_file(format!("{db}/{file}")).expect("was there");
+    }
+    let out = place.at("rows");
+    fails(&["salvage", &db, "--out", &out], "", 3);
+    assert_eq!(std::fs::read_to_string(&out).expect("rows").lines().count(), 5000);
+    assert!(fails(&["restore", &place.at("new"), "-", "-"], "", 2).contains("standard input is one backup"));
+    assert!(fails(&["array", "pause", &db], "", 4).contains("no database"));
 }
 
 #[test]

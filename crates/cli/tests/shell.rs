@@ -80,7 +80,7 @@ fn errors_have_the_status_of_their_kind_and_end_a_script() {
     let place = Scratch::new("errors");
     let dir = database(&place);
     for (script, code, what) in [
-        ("fly", 2, "unrecognized subcommand"),
+        ("fly", 2, "there is no command \"fly\"; there are: "),
         ("get fruit", 2, "KEY"),
         ("put fruit a", 2, "VALUE"),
         ("put fruit 'a", 2, "quote"),

@@ -100,7 +100,7 @@ fn a_tier_is_made_watched_resized_taken_away_and_made_again() {
     ok(&["put", &db, "other", "key", "value"], "");
     assert_eq!(json(&["tier", "flush", &db])["newer"], 0);
     assert_eq!(json(&["tier", "stat", &db])["tier.newer"], 0);
-    assert!(fails(&["tier", "attach", &db, &place.fast("4M")], "", 1).contains("has a tier"));
+    assert!(fails(&["tier", "attach", &db, &place.fast("4M")], "", 6).contains("has a tier"));
     assert_eq!(json(&["tier", "detach", &db])["removed"], true);
     assert!(!slots_file.exists());
     whole(&db);
@@ -186,7 +186,7 @@ fn a_lost_device_of_a_manager_that_writes_home_is_replaced() {
         assert!(fails(&["scan", &db, "rows"], "", 1).contains("nothing is lost"));
         // To look at it changes nothing.
         ok(&["check", &db, "--without-tier"], "");
-        assert!(fails(&["tier", "attach", &db, &place.fast("4M")], "", 1).contains("--without-tier"));
+        assert!(fails(&["tier", "attach", &db, &place.fast("4M")], "", 6).contains("--without-tier"));
         ok(&["tier", "detach", &db, "--without-tier"], "");
         whole(&db);
         ok(&["tier", "attach", &db, &place.fast("4M"), "--manager", manager], "");

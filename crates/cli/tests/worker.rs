@@ -140,7 +140,7 @@ fn what_cannot_be_is_refused() {
     run(&["worker", "--listen", "127.0.0.1:0", "--data", "/dev/null"], 1);
     run(&["worker", "status", "127.0.0.1:1"], 1);
     run(&["create", &db, "--data", "remote:127.0.0.1:1"], 1);
-    assert!(!std::path::Path::new(&db).join("log").exists(), "nothing is left");
+    assert!(!std::path::Path::new(&db).exists(), "nothing is left");
 
     let worker = Serves::start(&data, "127.0.0.1:0", &[]);
     let error = run(&["worker", "--listen", "127.0.0.1:0", "--data", &data], 5);

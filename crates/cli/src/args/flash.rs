@@ -6,8 +6,8 @@ use std::path::PathBuf;
 /// Native flash for a new database.
 #[derive(Debug, Args, Clone, Default)]
 pub struct FlashArgs {
-    /// Native flash for the pages: `image:PATH`, an array that is kept in a file, made where there is none
-    /// (docs/native-flash.md).
+    /// Native flash for the pages: `image:PATH`, an array that is kept in a file, made where there is none; a new one
+    /// needs --layout or --flash-profile (docs/native-flash.md).
     #[arg(long, value_name = "image:PATH", value_parser = image, help_heading = "Native flash")]
     pub flash: Option<PathBuf>,
     /// How the flash is divided: a file with regions and their keyspaces [default: one region of all chips].

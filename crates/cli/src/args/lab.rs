@@ -70,6 +70,6 @@ pub struct Report {
 pub struct Export {
     /// Directory with results.
     pub dir: PathBuf,
-    /// File for the table, such as results.arrow.
+    /// File for the table, such as results.arrow; - for standard output.
     pub out: PathBuf,
 }

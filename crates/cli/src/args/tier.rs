@@ -5,7 +5,7 @@ use super::{Open, Place};
 use crate::table_args::{self, Given};
 use crate::text::size;
 use clap::{Args, Subcommand};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// A fast device as given: `PATH` or `PATH:SIZE`.
@@ -24,10 +24,17 @@ impl FromStr for FastPart {
     fn from_str(text: &str) -> Result<FastPart, String> {
         match text.rsplit_once(':').map(|(path, bytes)| (path, size(bytes))) {
             Some((path, Ok(bytes))) if !path.is_empty() => Ok(FastPart { path: path.into(), bytes: Some(bytes) }),
+            Some((path, Err(why))) if looks_like_size(&text[path.len() + 1..]) && !Path::new(text).exists() => Err(why),
             _ if text.is_empty() => Err("give a path, and a size after a colon".into()),
             _ => Ok(FastPart { path: text.into(), bytes: None }),
         }
     }
+}
+
+/// Whether somebody who wrote this meant a size.
+fn looks_like_size(text: &str) -> bool {
+    let digits = text.trim_end_matches(|c: char| "kKmMgGtT".contains(c));
+    digits.len() + 1 >= text.len() && !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
 }
 
 fn manager(text: &str) -> Result<String, String> {

@@ -3,7 +3,7 @@
 use super::Workload;
 use super::replay::Input;
 use clap::{Args, Subcommand};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// `trace`
 #[derive(Debug, Args)]
@@ -37,12 +37,24 @@ pub struct Record {
     pub workload: Workload,
 }
 
+impl Workload {
+    /// Where the run is to be recorded, if it is.
+    pub fn trace(&self) -> Option<&Path> {
+        match self {
+            Workload::Tpcc(a) => a.run.base.trace.as_deref(),
+            Workload::Ycsb(a) => a.run.base.trace.as_deref(),
+            Workload::Dbbench(a) => a.base.trace.as_deref(),
+            Workload::Iomix(_) => None,
+        }
+    }
+}
+
 /// `trace convert`
 #[derive(Debug, Args)]
 pub struct Convert {
     #[command(flatten)]
     pub input: Input,
-    /// File for the result.
+    /// File for the result; - for standard output.
     pub out: PathBuf,
 }
 
@@ -51,6 +63,6 @@ pub struct Convert {
 pub struct Export {
     #[command(flatten)]
     pub input: Input,
-    /// File for the table, such as trace.arrow.
+    /// File for the table, such as trace.arrow; - for standard output.
     pub out: PathBuf,
 }

@@ -47,7 +47,12 @@ impl Scrape {
             }
         }
         if !samples.iter().any(|s| s.name == "varve_build_info") {
-            return Err("there is no varve_build_info".into());
+            let worker = samples.iter().any(|s| s.name.starts_with("varve_worker_"));
+            return Err(if worker {
+                "these are the figures of a worker, which `varve worker status HOST:PORT` shows".into()
+            } else {
+                "there is no varve_build_info".into()
+            });
         }
         Ok(Scrape { at, samples })
     }

@@ -11,6 +11,7 @@ use crate::data::{print_count, print_entries};
 use crate::open;
 use crate::output::{Failure, Out, Rows, complain};
 use crate::text;
+use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 use editor::Editor;
 use serde_json::{Map, Value, json};
@@ -93,6 +94,7 @@ impl Session {
         }
         let command = match Line::try_parse_from(&words) {
             Ok(line) => line.command,
+            Err(e) if e.kind() == ErrorKind::InvalidSubcommand => return Err(no_command(&words[0])),
             Err(e) => return Err(Failure::Usage(e.to_string().trim_start_matches("error: ").trim_end().to_string())),
         };
         let mut to = BufWriter::new(Rows);
@@ -247,8 +249,12 @@ fn help(of: Option<&str>, to: &mut impl Write) -> Result<(), Failure> {
         return Ok(());
     };
     let command = line.find_subcommand_mut(name);
-    let command = command
-        .ok_or_else(|| Failure::Usage(format!("there is no command {name:?}; there are: {}", names().join(", "))))?;
-    writeln!(to, "{}", command.render_help())?;
+    let text = command.ok_or_else(|| no_command(name))?.render_help().to_string();
+    // (The name of the program is empty.)
+    writeln!(to, "{}", text.replacen("Usage:  ", "Usage: ", 1))?;
     Ok(())
+}
+
+fn no_command(name: &str) -> Failure {
+    Failure::Usage(format!("there is no command {name:?}; there are: {}", names().join(", ")))
 }

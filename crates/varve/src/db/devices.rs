@@ -350,11 +350,12 @@ pub(super) fn link(dir: &Path, part: &str, to: &Path) -> Result<()> {
     std::os::unix::fs::symlink(&target, &link).map_err(|e| path_error("link", &link, &e))
 }
 
-/// Fails when a file, or block device, is a part of the database already.
+/// Fails when a file, or block device, is a part of the database already. (Of two drives the array says it.)
 fn refuse_second_use(dir: &Path, part: &str, target: &Path) -> Result<()> {
     let whole = |path: &Path| std::fs::canonicalize(path).or_else(|_| std::fs::read_link(path)).ok();
     let (target, named) = (target.to_path_buf(), whole(target));
-    let mut others = all_parts(dir).filter(|other| other != part);
+    let is_drive = |name: &str| name.starts_with("drive.");
+    let mut others = all_parts(dir).filter(|other| other != part && !(is_drive(other) && is_drive(part)));
     let is_it = |other: &String| {
         let there = whole(&dir.join(other));
         there.is_some() && (there == named || there.as_ref() == Some(&target))
