@@ -16,10 +16,10 @@ use varve_lab::trace::Recorder;
 use varve_lab::{adapter, own, tpcc, ycsb};
 
 pub fn run(out: Out, a: &args::Bench) -> Result<(), Failure> {
-    run_traced(out, &a.workload, None)
+    run_traced(out, &a.workload, a.workload.trace())
 }
 
-/// Runs a workload; its page references go to `trace`, or to where the workload's own options say.
+/// Runs a workload; its page references go to `trace`.
 pub fn run_traced(out: Out, workload: &Workload, trace: Option<&Path>) -> Result<(), Failure> {
     match workload {
         Workload::Tpcc(a) => tpcc(out, a, trace),

@@ -69,6 +69,14 @@ fn what_a_pool_did_has_its_pages_and_reasons() {
     }
     assert_eq!(Some(rows), info["records"].as_u64());
     assert_eq!(Some(flushes), info["flushes"].as_u64());
+
+    // `bench` records too, where it is told to; `trace record` has a place for that already.
+    let (db, other) = (place.at("other"), place.at("other.trace"));
+    let run = ["ycsb", "--dir", &db, "--records", "2000", "--seconds", "1", "--warmup", "0", "--trace", &other];
+    ok(&[&["bench"][..], &run].concat());
+    let info: serde_json::Value = serde_json::from_str(&ok(&["trace", "info", "--json", &other])).expect("JSON");
+    assert!(info["records"].as_u64().is_some_and(|records| records > 0), "{info}");
+    assert!(fails(&[&["trace", "record", "--out", &trace][..], &run].concat(), "", 2).contains("leave --trace out"));
 }
 
 #[test]

@@ -77,6 +77,10 @@ fn salvage_needs_neither_log_nor_lock() {
     let out = place.at("rows");
     fails(&["salvage", &db, "--out", &out], "", 3);
     assert_eq!(std::fs::read_to_string(&out).expect("rows").lines().count(), 5000);
+    let bare = place.at("bare");
+    std::fs::create_dir(&bare).expect("a directory");
+    fails(&["salvage", &bare], "", 4);
+    assert_eq!(std::fs::read_dir(&bare).expect("there").count(), 0, "nothing is made where there is no database");
     assert!(fails(&["restore", &place.at("new"), "-", "-"], "", 2).contains("standard input is one backup"));
     assert!(fails(&["array", "pause", &db], "", 4).contains("no database"));
 }

@@ -228,23 +228,29 @@ pub(crate) fn create(dir: &Path, layout: &Layout, options: &Options) -> Result<O
                     let _ = std::fs::remove_file(link);
                 });
             }
-            drop(lock);
-            take_back(dir, made);
+            take_back(dir, made, lock);
             Err(e)
         }
     }
 }
 
-/// Removes what a creation left that failed, and the directory if it was made for it.
-pub(crate) fn take_back(dir: &Path, made: bool) {
-    let alone = lock(dir, false);
+/// Removes what a creation left that failed, and the directory if it was made for it. Its lock is held until then.
+pub(crate) fn take_back(dir: &Path, made: bool, lock: DirLock) {
     remove(dir);
-    if made && alone.is_ok() {
-        // Nobody else is at it, and files of somebody else keep the directory.
+    if made {
+        // Files of somebody else keep the directory.
         let only_lock = |found: std::fs::ReadDir| found.flatten().all(|entry| entry.file_name() == DirLock::FILE);
         if std::fs::read_dir(dir).is_ok_and(only_lock) {
             let _ = std::fs::remove_file(dir.join(DirLock::FILE)).and_then(|()| std::fs::remove_dir(dir));
         }
+    }
+    drop(lock);
+}
+
+/// The same after the lock was given up. Who has it now removes by itself what it finds.
+pub(crate) fn take_back_later(dir: &Path, made: bool) {
+    if let Ok(lock) = lock(dir, false) {
+        take_back(dir, made, lock);
     }
 }
 
@@ -459,11 +465,12 @@ pub(crate) fn open(dir: &Path, options: &Options) -> Result<OpenDir> {
 
 /// Opens the files of a database to save what is on them: also without its log, or the file that is locked.
 pub(crate) fn open_to_salvage(dir: &Path, options: &Options) -> Result<OpenDir> {
-    if dir.is_dir() && !dir.join(DirLock::FILE).exists() {
+    let there = |part: String| dir.join(part).symlink_metadata().is_ok();
+    if !there(DirLock::FILE.into()) && all_parts(dir).any(there) {
         // Readers make none; on a file system that is read-only there need be none.
         let _ = DirLock::exclusive(dir);
     }
-    let alone = dir.join(LOG).symlink_metadata().is_err() && dir.join(DATA).exists();
+    let alone = !there(LOG.into()) && dir.join(DATA).exists();
     if !alone {
         return open(dir, options);
     }

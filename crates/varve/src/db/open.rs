@@ -53,7 +53,7 @@ pub(super) fn create_dir(dir: &Path, layout: &Layout, options: Options) -> Resul
     check(&options)?;
     refuse_read_only(&options)?;
     let open = devices::create(dir, layout, &options)?;
-    create_on(open.devices, layout, options, Some(open.lock)).inspect_err(|_| devices::take_back(dir, open.made))
+    create_on(open.devices, layout, options, Some(open.lock)).inspect_err(|_| devices::take_back_later(dir, open.made))
 }
 
 pub(super) fn open_dir(dir: &Path, options: Options) -> Result<Db> {

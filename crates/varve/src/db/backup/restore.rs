@@ -63,8 +63,8 @@ pub fn restore(
 ) -> Result<RestoreReport> {
     let OpenDir { devices: on, lock, made } = devices::create(dir.as_ref(), &options.layout, &Options::default())?;
     let restored = restore_on(&on, backups, options);
-    drop((on, lock));
-    restored.inspect_err(|_| devices::take_back(dir.as_ref(), made))
+    drop(on);
+    restored.inspect_err(|_| devices::take_back(dir.as_ref(), made, lock))
 }
 
 /// [`restore`] to devices, which must hold nothing of use.
