@@ -1,8 +1,6 @@
 //! A database that plans its array, moves its extents, and takes drives in and out, while work goes on.
 
-mod array_support;
-
-use array_support::{EXTENT, MIB, Rig, assert_whole, equal, fill, key, load, options, sealed};
+use crate::array_support::{EXTENT, MIB, Rig, assert_whole, equal, fill, key, load, options, sealed};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

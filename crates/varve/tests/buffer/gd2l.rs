@@ -1,9 +1,7 @@
 //! GD2L against a model over plain vectors that follows the paper's rules and ours for what it leaves open: every
 //! placement, every H, every victim. `POLICY_SEED=n` runs one seed alone.
 
-mod gd2l_model;
-
-use gd2l_model::Model;
+use crate::gd2l_model::Model;
 use varve::buffer::policy::{self, Ask, ClassCosts, Gd2lOptions, Load, MAX_CLASSES, PolicyOptions, Slot, Unlink};
 use varve_rt::Rng;
 use varve_volume::{CostClass, PageId, WriteWhy};

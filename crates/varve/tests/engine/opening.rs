@@ -1,8 +1,6 @@
 //! Opening a directory: reading only writes not a byte, and whoever cannot have it is told why.
 
-mod directories;
-
-use directories::Dir;
+use crate::directories::Dir;
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

@@ -3,9 +3,7 @@
 //!
 //! A seed is printed on failure; `POLICY_SEED=n` runs that one alone.
 
-mod papers;
-
-use papers::{self as paper, Reference};
+use crate::papers::{self as paper, Reference};
 use varve::buffer::policy::{self, Ask, History, LirsOptions, Load, Lru2Options, PolicyOptions, Slot, Unlink};
 use varve_rt::{HashMap, Rng};
 use varve_volume::{CostClass, PageId};

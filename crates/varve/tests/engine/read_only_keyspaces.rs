@@ -1,8 +1,6 @@
 //! Keyspaces that were made read-only: nothing changes them, and an array knows which extents they have for themselves.
 
-mod array_support;
-
-use array_support::{Rig, assert_whole, equal, fill, key, load, options, sealed};
+use crate::array_support::{Rig, assert_whole, equal, fill, key, load, options, sealed};
 use varve::{Db, Devices, Error, Layout};
 use varve_models::MemDevice;
 

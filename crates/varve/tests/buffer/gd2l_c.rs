@@ -1,9 +1,7 @@
 //! `gd2l-c` against a model over plain vectors: every victim of either kind of search, every place of the pointers.
 //! `POLICY_SEED=n` runs one seed alone.
 
-mod gd2l_model;
-
-use gd2l_model::{Model, coldest};
+use crate::gd2l_model::{Model, coldest};
 use varve::buffer::policy::{self, Ask, Gd2lOptions, Load, PolicyOptions, Replacement, Slot, Unlink};
 use varve_rt::Rng;
 use varve_volume::{CostClass, PageId, WriteWhy};

@@ -1,9 +1,7 @@
 //! Creating in directories: cut short at any time one command goes on, and nothing is made over what belongs to
 //! somebody.
 
-mod directories;
-
-use directories::{Dir, create, layout, options, sound};
+use crate::directories::{Dir, create, layout, options, sound};
 use varve::{Db, Error, Layout, Options};
 
 /// What a file holds; none: there is no file.

@@ -3,10 +3,8 @@
 //!
 //! `POOL_SEED=n` runs one seed; `POOL_SEEDS=n` sets how many run; `POOL_VICTIM=name` fixes the victim strategy.
 
-mod pool_support;
-
-use pool_support::store::{CheckedStore, Shared};
-use pool_support::{Gate, change, format, value};
+use crate::pool_support::store::{CheckedStore, Shared};
+use crate::pool_support::{Gate, change, format, value};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;

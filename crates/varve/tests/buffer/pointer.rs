@@ -1,8 +1,8 @@
 //! The clean-first pointer under random events (load, hit, promote, dirty, clean, pin, unlink), step by step beside a
 //! naive one: it never gives a pinned or dirty victim and never stands on a page that has left.
 //!
-//! The order of the pages is the policy's own (`tests/policies.rs` holds it against naive models); the pointer's is
-//! computed here.
+//! The order of the pages is the policy's own (`policies.rs` holds it against naive models); the pointer's is computed
+//! here.
 
 use varve::buffer::policy::{self, Ask, Load, PolicyOptions, Replacement, Slot, Unlink};
 use varve_rt::Rng;

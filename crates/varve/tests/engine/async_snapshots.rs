@@ -1,9 +1,7 @@
 //! Futures that read as of a snapshot: what they give when all was written over since, and what becomes of them and of
 //! the snapshot when the database ends, or when nobody waits for them.
 
-mod async_support;
-
-use async_support::{ROWS, at_once, block_on, filled, kinds, open, options, value};
+use crate::async_support::{ROWS, at_once, block_on, filled, kinds, open, options, value};
 use std::pin::pin;
 use std::time::Duration;
 use varve::{

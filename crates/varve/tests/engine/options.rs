@@ -2,7 +2,7 @@
 
 use varve::{Db, Layout, OPTIONS, Options, POOL_OPTIONS, TIER_OPTIONS};
 
-/// The page is made from the tables: `UPDATE=1 cargo test -p varve --test options` writes it.
+/// The page is made from the tables: `UPDATE=1 cargo test -p varve --test engine options` writes it.
 #[test]
 fn the_manual_lists_every_option() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/options.md");

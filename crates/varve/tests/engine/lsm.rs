@@ -1,8 +1,6 @@
 //! LSM keyspaces through the public API: as trees to those who use them, over flushes, reopenings and crashes.
 
-mod directories;
-
-use directories::Dir;
+use crate::directories::Dir;
 use std::sync::Arc;
 use varve::{
     BackupOptions, Db, Devices, Durability, Error, Keyspace, KeyspaceKind, Layout, LsmOptions, Options, RestoreOptions,

@@ -1,11 +1,9 @@
 //! A panic, wherever it strikes, leaves nobody waiting and nothing half done: the database is poisoned and says why.
 
-mod trap;
-
+use crate::trap::Trap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use trap::Trap;
 use varve::{Db, Devices, Durability, Error, Keyspace, KeyspaceKind, Layout, LsmOptions, Options, PoolOptions};
 use varve_device::Device;
 use varve_models::MemDevice;

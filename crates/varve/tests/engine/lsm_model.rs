@@ -1,9 +1,7 @@
 //! An LSM keyspace beside a map: writes, deletions, deletions of ranges, snapshots, bulk loads, flushes and merges at
 //! any moment, openings in between.
 
-mod directories;
-
-use directories::Dir;
+use crate::directories::Dir;
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use varve::{Db, Durability, Keyspace, KeyspaceKind, LsmOptions, Options, Snapshot};

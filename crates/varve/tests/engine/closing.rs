@@ -1,9 +1,7 @@
 //! How a database ends: closed, dropped, refused to close, or never quite opened. Afterwards nobody writes to its
 //! devices any more, its directory is free, and what was acknowledged is there.
 
-mod directories;
-
-use directories::{Dir, layout};
+use crate::directories::{Dir, layout};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,8 +1,6 @@
 //! Cleaning over two devices: what the slow one is to get does not hold up what the fast one gets. In virtual time.
 
-mod pool_support;
-
-use pool_support::{Gate, change, format};
+use crate::pool_support::{Gate, change, format};
 use std::sync::Arc;
 use std::time::Duration;
 use varve::buffer::{Pool, PoolConfig};

@@ -1,11 +1,9 @@
 //! Merges near the data: a worker in the same process over the same device, sound and at fault.
 
-mod trap;
-
+use crate::trap::Trap;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use trap::Trap;
 use varve::{
     Db, Devices, Durability, Error, Keyspace, KeyspaceKind, Layout, Load, LsmOptions, MergeBy, Near, NearOptions,
     NearStats, NotStarted, Options, Progress, Worker, WorkerOptions,

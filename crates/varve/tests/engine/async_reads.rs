@@ -1,8 +1,6 @@
 //! Reads that nobody waits for: what they give, when, and what becomes of them when the database ends.
 
-mod async_support;
-
-use async_support::{ROWS, at_once, block_on, filled, kinds, open, options, value};
+use crate::async_support::{ROWS, at_once, block_on, filled, kinds, open, options, value};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Wake};

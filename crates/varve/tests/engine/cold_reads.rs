@@ -1,9 +1,7 @@
 //! Reads with a cold cache keep the device busy, in virtual time: scans of what lies in a row and of what is scattered,
 //! both ways; many keys at once; commits that change much.
 
-mod async_support;
-
-use async_support::block_on;
+use crate::async_support::block_on;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;

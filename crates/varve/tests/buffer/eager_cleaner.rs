@@ -1,8 +1,6 @@
 //! Shore-MT's eager cleaner: it writes pages and keeps them. In virtual time.
 
-mod pool_support;
-
-use pool_support::{Gate, format};
+use crate::pool_support::{Gate, format};
 use std::time::Duration;
 use varve::buffer::{Pool, PoolConfig};
 use varve_models::MemDevice;
