@@ -122,7 +122,6 @@ mistakes! {
     RedoAtCompletion "redo-at-completion" "checkpoint" "The redo point is the log's end at completion."
     DurablePastGap "durable-past-gap" "log" "The log is called durable to the end of a write while an earlier one is under way."
     RunNotRecorded "run-not-recorded" "log" "A new run is not in the superblock before it appends."
-    RunIgnored "run-ignored" "recovery" "Groups of any run are believed."
     RedoAtRecovery "redo-at-recovery" "recovery" "Redo begins at the log's end before what was replayed is written."
     AckABlockEarly "ack-a-block-early" "commit" "Commits are acknowledged when the log is durable to a block before their end."
     UnlockBeforeCommit "unlock-before-commit" "commit" "Locks are released before the changes are made."

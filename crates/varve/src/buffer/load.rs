@@ -73,12 +73,18 @@ impl Pool {
     /// Looks at a page that was read, as the store cannot: whether it can be what was written last.
     pub(super) fn vet(&self, held: &Exclusive<'_>) -> Result<()> {
         let (lsn, end) = (page::lsn(held.bytes()), self.gate().end_lsn());
-        if lsn <= end {
-            return Ok(());
-        }
-        let what = format!(
-            "its last change is at LSN {lsn}, but the log ends at {end}: it is not of this log, or the log lost its end"
-        );
+        let gap = self.gate().gap_at(lsn);
+        let what = match gap {
+            None if lsn <= end => return Ok(()),
+            None => format!(
+                "its last change is at LSN {lsn}, but the log ends at {end}: it is not of this log, or the log lost \
+                its end"
+            ),
+            Some((end, start)) => format!(
+                "its last change is at LSN {lsn}, but after a crash the log ended at {end} and went on at {start}: it \
+                is not of this log, or the log had lost its end"
+            ),
+        };
         Err(Error::corrupt_page(held.at().id(), Some(page::keyspace(held.bytes())), what))
     }
 

@@ -51,6 +51,11 @@ pub trait LogGate: Send + Sync {
     fn end_lsn(&self) -> Lsn {
         Lsn::MAX
     }
+    /// Two positions of the log around this LSN, between which it has none: no page in the store has it. `None`: it may
+    /// be one of the log's.
+    fn gap_at(&self, _lsn: Lsn) -> Option<(Lsn, Lsn)> {
+        None
+    }
     /// Age of the log, for adaptive cleaning.
     fn age(&self) -> LogAge;
     /// Of the database: poisoned when a page could not be written and trying again will not help, or when a thread of

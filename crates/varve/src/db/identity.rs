@@ -12,18 +12,21 @@
 //! Invariant: the record in memory is what the next write of either page says, but that it counts as confirmed only
 //! when the second page says so; `durable` never falls, nor does the generation.
 
+mod record;
+
+use self::record::{Opening, Record};
 use super::devices::Devices;
 use crate::buffer::READ_RETRIES;
 use crate::error::{Damage, Error, Result};
 use crate::report::{CheckReport, Unreadable};
 use crate::space::Core;
 use crate::space::{self, SPACE_KEYSPACE};
-use crate::wal::{Birth, Companion, DbHeader, FIRST_LSN, Generation, Log, LogState, Step};
+use crate::wal::{Birth, Companion, DbHeader, FIRST_LSN, Gap, Generation, Log, LogState, Step};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use varve_device::{AlignedBuf, Device, DeviceError, DeviceKind, Faults, Hint, Mistake, read_at, write_at};
 use varve_rt::Mutex;
-use varve_volume::page::{self, HEADER};
+use varve_volume::page;
 use varve_volume::{Lsn, PageDamage, PageId, PageStore, ReadWhy, Single, VolumeError};
 
 /// Page type of an identity page.
@@ -34,67 +37,6 @@ pub(super) const PAGES: [PageId; 2] = [PageId(2), PageId(3)];
 const FIRST_BLANK: u64 = 64;
 /// Bytes of a block in which a device is looked over for a database.
 const BLOCK: usize = 4096;
-
-const UUID: usize = HEADER;
-const GENERATION: usize = UUID + 16;
-const BEFORE: usize = GENERATION + 16;
-const CONFIRMED: usize = BEFORE + 16;
-const MAPS: usize = CONFIRMED + 8;
-const _: () = assert!(MAPS + 8 <= BLOCK, "an identity fits the smallest page");
-
-/// Below it are generations and positions in the log, as the log's superblock has them.
-const MOST: u64 = 1 << 62;
-/// Below it are numbers of pages of the space map: none counts pages past the last number of one.
-const MOST_MAPS: u64 = 1 << 40;
-
-/// What an identity page says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Record {
-    uuid: [u8; 16],
-    generation: Generation,
-    /// The generation before.
-    before: Generation,
-    /// The log's superblock says so too.
-    confirmed: bool,
-    /// The log was durable to here.
-    durable: Lsn,
-    /// Pages of the space map that were made by then; 0: not known.
-    maps: u64,
-}
-
-impl Record {
-    fn encode(&self, id: PageId, page_size: usize) -> AlignedBuf {
-        let mut bytes = AlignedBuf::new(page_size);
-        page::set_kind(&mut bytes, KIND_IDENTITY);
-        page::set_keyspace(&mut bytes, SPACE_KEYSPACE);
-        page::set_lsn(&mut bytes, self.durable);
-        bytes[UUID..UUID + 16].copy_from_slice(&self.uuid);
-        for (at, Generation { number, tie }) in [(GENERATION, self.generation), (BEFORE, self.before)] {
-            bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
-            bytes[at + 8..at + 16].copy_from_slice(&tie.to_le_bytes());
-        }
-        bytes[CONFIRMED] = self.confirmed.into();
-        bytes[MAPS..MAPS + 8].copy_from_slice(&self.maps.to_le_bytes());
-        page::seal(&mut bytes, id);
-        bytes
-    }
-
-    /// What a whole page says; `None`: it is a page of another kind, or says what no database comes to.
-    fn decode(bytes: &[u8]) -> Option<Record> {
-        let long = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("8 bytes"));
-        let generation = |at: usize| Generation { number: long(at), tie: long(at + 8) };
-        let numbers = [long(GENERATION), long(BEFORE), page::lsn(bytes)];
-        let sane = numbers.iter().all(|n| *n < MOST) && long(MAPS) < MOST_MAPS;
-        (sane && page::kind(bytes) == KIND_IDENTITY).then(|| Record {
-            uuid: bytes[UUID..UUID + 16].try_into().expect("16 bytes"),
-            generation: generation(GENERATION),
-            before: generation(BEFORE),
-            confirmed: bytes[CONFIRMED] == 1,
-            durable: page::lsn(bytes),
-            maps: long(MAPS),
-        })
-    }
-}
 
 /// The identity pages of an open database.
 pub(crate) struct Identity {
@@ -124,7 +66,13 @@ impl Identity {
         if device.len() < end {
             device.set_len(end)?;
         }
-        let now = Record { uuid, generation, before: generation, confirmed: true, durable, maps: 0 };
+        // (A database of an older release, which gets its identity now, has openings that nobody listed.)
+        let openings = match generation.number {
+            0 => Vec::new(),
+            _ => vec![Opening { start: durable, tie: generation.tie }],
+        };
+        let (before, gaps) = (generation, Vec::new());
+        let now = Record { uuid, generation, before, confirmed: true, durable, maps: 0, gaps, openings };
         let (device, now, core) = (device.clone(), Mutex::new(now), Mutex::default());
         let identity = Identity { device, page_size, pages, now, core, intention_lost: false, found_damaged: None };
         told(&*identity.device, page_size, pages);
@@ -158,7 +106,7 @@ impl Identity {
             }
         }
         let newest = read.iter().flatten().max_by_key(|record| (record.generation.number, record.confirmed));
-        let Some(mut newest) = newest.copied() else {
+        let Some(mut newest) = newest.cloned() else {
             return Err(Error::corrupt_page(
                 pages[0],
                 None,
@@ -196,6 +144,21 @@ impl Identity {
     /// The log was durable to here when the pages were written last.
     pub(super) fn durable(&self) -> Lsn {
         self.now.lock().durable
+    }
+
+    /// LSNs that the log left out after crashes.
+    pub(super) fn gaps(&self) -> Vec<Gap> {
+        self.now.lock().gaps.clone()
+    }
+
+    /// Whether `opening` wrote the log before this position. `None`: it is so long ago that nobody knows.
+    pub(super) fn opened_by(&self, opening: u32, lsn: Lsn) -> Option<bool> {
+        Some(self.now.lock().openings_at(lsn)?.iter().any(|one| one.short() == opening))
+    }
+
+    /// The opening that wrote last, as a backup notes it; 0: nobody knows.
+    pub(super) fn opening(&self) -> u32 {
+        self.now.lock().openings.last().map_or(0, Opening::short)
     }
 
     /// So many pages of the space map were made at least, if that is known.
@@ -259,56 +222,39 @@ impl Identity {
     }
 
     fn write(&self, id: PageId) -> Result<()> {
-        let record = *self.now.lock();
-        self.write_record(id, record)
+        let record = self.now.lock().clone();
+        self.write_record(id, &record)
     }
 
-    fn write_record(&self, id: PageId, record: Record) -> Result<()> {
+    fn write_record(&self, id: PageId, record: &Record) -> Result<()> {
         let bytes = record.encode(id, self.page_size);
-        debug_assert_eq!(Record::decode(&bytes), Some(record), "an identity that is written can be read");
+        debug_assert_eq!(Record::decode(&bytes).as_ref(), Some(record), "an identity that is written can be read");
         Ok(write_at(&*self.device, id.0 * self.page_size as u64, &bytes, true)?)
     }
 }
 
 impl Companion for Identity {
+    fn opens(&self, gap: Gap, tie: u64) {
+        self.now.lock().opens(gap, tie);
+    }
+
     fn intend(&self, next: Generation, before: Generation, durable: Lsn) -> Result<()> {
         {
             let counted = self.core.lock().upgrade().map(|core| core.space.maps_by(durable));
             let mut now = self.now.lock();
             assert!(next.number > before.number, "generations count up");
             let (durable, maps) = (durable.max(now.durable), counted.unwrap_or(now.maps));
-            *now = Record { generation: next, before, confirmed: false, durable, maps, ..*now };
+            *now = Record { generation: next, before, confirmed: false, durable, maps, ..now.clone() };
         }
         self.write(self.pages[0])
     }
 
     fn confirm(&self) -> Result<()> {
-        let confirmed = Record { confirmed: true, ..*self.now.lock() };
-        self.write_record(self.pages[1], confirmed)?;
+        let confirmed = Record { confirmed: true, ..self.now.lock().clone() };
+        self.write_record(self.pages[1], &confirmed)?;
         // Not before: who checks the pages meanwhile finds the generation before in the second one.
         self.now.lock().confirmed = true;
         Ok(())
-    }
-}
-
-impl Record {
-    /// Whether a data device with this record belongs to a log of that identity and generation.
-    fn judge(&self, (uuid, log): ([u8; 16], Generation)) -> Result<()> {
-        let crash_between = !self.confirmed && self.before == log && self.generation.number == log.number + 1;
-        if self.uuid == uuid && (self.generation == log || crash_between) {
-            return Ok(());
-        }
-        let (data, number) = (self.generation.number, log.number);
-        Err(Error::Mismatch(match (self.uuid == uuid, data.cmp(&number)) {
-            (false, _) => {
-                format!("`data` is of another database ({}) than the log ({})", show(&self.uuid), show(&uuid))
-            }
-            (_, std::cmp::Ordering::Less) => format!("`data` is older (generation {data}) than the log ({number})"),
-            (_, std::cmp::Ordering::Greater) => format!("the log is older (generation {number}) than `data` ({data})"),
-            (_, std::cmp::Ordering::Equal) => {
-                format!("`data` and log are of copies of the database that went different ways (generation {data})")
-            }
-        }))
     }
 }
 
@@ -320,13 +266,6 @@ pub(super) fn believed(faults: &Faults, device: Generation, log: Generation) -> 
 
 fn show(uuid: &[u8; 16]) -> String {
     uuid[..4].iter().map(|b| format!("{b:02x}")).collect()
-}
-
-impl std::fmt::Display for Record {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let how = if self.confirmed { "" } else { ", intended" };
-        write!(f, "database {}, generation {}{how}", show(&self.uuid), self.generation.number)
-    }
 }
 
 /// Why there is no record.
@@ -441,6 +380,7 @@ pub(super) fn find(device: &Arc<dyn Device>, log: &Log, state: &LogState) -> Res
     let says = (state.header.uuid, state.generation);
     let identity = Identity::open(device, page_size, pages, says, state.clean, log.faults())?;
     log.accompany(identity.clone());
+    log.skipped_before(identity.gaps());
     Ok(Some(identity))
 }
 
@@ -517,30 +457,4 @@ pub(super) fn refuse_blank_map(store: &dyn PageStore) -> Result<()> {
 pub(super) fn blank_map() -> Error {
     let what = "the space map is blank, though the log is of a database in use: `data` was emptied or overwritten; put it back";
     Error::corrupt_page(PageId(0), Some(SPACE_KEYSPACE), what)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_whole_page_with_numbers_that_no_database_comes_to_is_damage() {
-        let generation = Generation { number: 9, tie: 10 };
-        let before = Generation { number: 8, tie: u64::MAX };
-        let record = Record { uuid: [7; 16], generation, before, confirmed: true, durable: 4096, maps: 3 };
-        let read = |record: Record| Record::decode(&record.encode(PageId(2), 4096));
-        assert_eq!(read(record), Some(record));
-        let changes: [fn(&mut Record); 5] = [
-            |record| record.generation.number = u64::MAX,
-            |record| record.before.number = MOST,
-            |record| record.durable = u64::MAX,
-            |record| record.maps = u64::MAX,
-            |record| record.maps = MOST_MAPS,
-        ];
-        for (i, change) in changes.iter().enumerate() {
-            let mut record = record;
-            change(&mut record);
-            assert_eq!(read(record), None, "change {i}");
-        }
-    }
 }

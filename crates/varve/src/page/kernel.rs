@@ -162,6 +162,10 @@ impl LogGate for Log {
         self.known_end().unwrap_or(Lsn::MAX)
     }
 
+    fn gap_at(&self, lsn: Lsn) -> Option<(Lsn, Lsn)> {
+        Log::gap_at(self, lsn).map(|gap| (gap.end, gap.start))
+    }
+
     fn age(&self) -> LogAge {
         LogAge { bytes_since_redo: Log::age(self), capacity: self.age_limit() }
     }

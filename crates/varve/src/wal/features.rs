@@ -80,8 +80,12 @@ pub const LARGE_COMMITS: Feature = Feature { name: "large-commits", bit: 5, clas
 /// Some LSM keyspace packs or packed its blocks with zstd: releases, and builds, that have none cannot read it.
 pub const ZSTD_BLOCKS: Feature = Feature { name: "zstd-blocks", bit: 6, class: FeatureClass::Incompatible };
 
+/// The log goes on behind a gap in its LSNs, and redo begins before it: releases that do not know of gaps would look
+/// for the log in other places. Off again after the first checkpoint.
+pub const LOG_GAPS: Feature = Feature { name: "log-gaps", bit: 7, class: FeatureClass::Incompatible };
+
 /// All features that this release knows. A bit is never used again for something else.
-pub const FEATURES: [&Feature; 10] = [
+pub const FEATURES: [&Feature; 11] = [
     &IDENTITY,
     &MAP_COUNT,
     &LOST_WRITES,
@@ -92,6 +96,7 @@ pub const FEATURES: [&Feature; 10] = [
     &SEGMENT_SIZES,
     &LARGE_COMMITS,
     &ZSTD_BLOCKS,
+    &LOG_GAPS,
 ];
 
 /// Longest name, bytes.

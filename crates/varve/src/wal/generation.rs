@@ -8,6 +8,7 @@
 
 use super::features::IDENTITY;
 use super::log::{Disk, Log};
+use super::resume::Gap;
 use super::superblock::Superblock;
 use crate::error::Result;
 use std::sync::Arc;
@@ -36,6 +37,9 @@ pub trait Companion: Send + Sync {
     fn intend(&self, next: Generation, before: Generation, durable: Lsn) -> Result<()>;
     /// Notes, durably, that the log says it.
     fn confirm(&self) -> Result<()>;
+    /// The log is about to go on behind `gap`, in an opening whose generations have this tie: [`Companion::intend`]
+    /// makes that durable.
+    fn opens(&self, _gap: Gap, _tie: u64) {}
 }
 
 impl Log {

@@ -41,8 +41,8 @@ impl Log {
     }
 
     /// Where the part of the log begins that must not be overwritten.
-    pub(super) fn kept_from(&self, disk: &Disk) -> Lsn {
-        disk.sb.redo.min(self.held.load(Ordering::Acquire))
+    pub(super) fn kept_from(&self, _: &Disk) -> Lsn {
+        self.completed_redo().min(self.held.load(Ordering::Acquire))
     }
 
     /// Takes over the room that the ring has now.
@@ -62,7 +62,7 @@ impl Log {
     /// Gives up a hold that takes room from writers; whether there was one.
     pub(super) fn break_hold(&self) -> bool {
         let disk = self.disk.lock();
-        if self.held.load(Ordering::Acquire) >= disk.sb.redo {
+        if self.held.load(Ordering::Acquire) >= self.completed_redo() {
             return false;
         }
         self.held.store(Lsn::MAX, Ordering::Release);

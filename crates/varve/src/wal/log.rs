@@ -13,10 +13,11 @@ use super::flusher::Flusher;
 use super::format::{BLOCK, FIRST_LSN, GROUP_HEADER, GroupHeader, GroupKind, block_ceil, group_size};
 use super::generation::Companion;
 use super::reader::LogReader;
+use super::resume::Gap;
 use super::ring::{RING_START, Ring};
 use super::room::Idle;
 use super::stats::{Counters, LogStats, add};
-use super::superblock::{self, Birth, DbHeader, MAX_OPTIONS, MAX_RUNS, Run, Superblock};
+use super::superblock::{self, Birth, DbHeader, MAX_OPTIONS, Superblock};
 use super::tail::{Refused, Tail};
 use super::writer::Writer;
 use super::{AppendError, Appended, Floor, LogConfig, LogState};
@@ -53,7 +54,7 @@ pub struct Log {
     pub(super) capacity: AtomicU64,
     /// Length of the ring's longest segment: every commit asks.
     pub(super) longest_segment: AtomicU64,
-    /// Redo point of the last completed checkpoint.
+    /// Place of the redo point of the last completed checkpoint: its LSN, when this opening has completed one.
     pub(super) redo: AtomicU64,
     /// First LSN past what the ring has room for.
     pub(super) limit: AtomicU64,
@@ -75,6 +76,8 @@ pub struct Log {
     pub(super) flusher: Arc<Flusher>,
     daemon: Mutex<Option<JoinHandle<()>>>,
     pub(super) companions: Mutex<Vec<Arc<dyn Companion>>>,
+    /// LSNs that were left out after crashes: every page that is read is held against them.
+    pub(super) gaps: RwLock<Vec<Gap>>,
     pub(super) stats: Counters,
 }
 
@@ -195,8 +198,8 @@ impl Log {
             capacity: AtomicU64::new(sb.ring.capacity()),
             longest_segment: AtomicU64::new(sb.ring.longest_segment()),
             ring: RwLock::new(sb.ring.clone()),
-            redo: AtomicU64::new(sb.redo),
-            limit: AtomicU64::new(sb.ring.limit(sb.redo)),
+            redo: AtomicU64::new(sb.place(sb.redo)),
+            limit: AtomicU64::new(sb.ring.limit(sb.place(sb.redo))),
             held: AtomicU64::new(Lsn::MAX),
             raising: Mutex::new(()),
             resumed: AtomicBool::new(false),
@@ -210,6 +213,7 @@ impl Log {
             flusher: Flusher::new(),
             daemon: Mutex::new(None),
             companions: Mutex::default(),
+            gaps: RwLock::default(),
             stats: Counters::default(),
             disk: Mutex::new(disk),
             dev,
@@ -220,7 +224,7 @@ impl Log {
         Ok(log)
     }
 
-    fn begin_appending(&self, at: Lsn, floor: Lsn, run: u32) {
+    pub(super) fn begin_appending(&self, at: Lsn, floor: Lsn, run: u32) {
         assert!(self.durable_lsn() <= at, "what is durable is not appended anew");
         self.run.store(run, Ordering::Release);
         self.tail.start(at, floor);
@@ -346,7 +350,7 @@ impl Log {
         self.wait_durable(t)?;
         self.check_sound()?;
         let mut disk = self.disk.lock();
-        let before = disk.sb.redo;
+        let before = self.completed_redo();
         if t > before {
             let mut sb = disk.sb.clone();
             sb.redo = t;
@@ -430,7 +434,7 @@ impl Log {
     pub fn close_clean(&self) -> Result<bool> {
         self.wait_durable(self.end_lsn())?;
         let mut disk = self.disk.lock();
-        let Some(end) = self.tail.close(disk.sb.redo) else { return Ok(false) };
+        let Some(end) = self.tail.close(self.completed_redo()) else { return Ok(false) };
         assert_eq!(self.durable_lsn(), end, "a log that is closed is durable to its end");
         let mut sb = disk.sb.clone();
         (sb.clean, sb.redo, sb.end) = (true, end, end);
@@ -460,44 +464,6 @@ impl Log {
         self.durable.fetch_max(lsn, Ordering::AcqRel);
     }
 
-    /// Whether the table of runs is so full that recovery has to write back what it replayed before [`Log::resume_at`].
-    pub fn must_checkpoint_on_resume(&self) -> bool {
-        self.disk.lock().sb.runs.len() >= MAX_RUNS
-    }
-
-    /// Opens the log for appending after the last valid group, whose end is `end`: begins a new run, durably. With
-    /// `checkpointed`, everything replayed has been written back and synced, and redo begins anew at the end.
-    pub fn resume_at(&self, end: Lsn, checkpointed: bool) -> Result<()> {
-        assert!(!self.read_only && !self.resumed.load(Ordering::Acquire), "resumed once, for writing");
-        let start = block_ceil(end);
-        let mut disk = self.disk.lock();
-        let mut sb = disk.sb.clone();
-        assert!(sb.redo <= start, "the log goes on after its redo point");
-        let number = sb.runs.last().expect("never empty").number + 1;
-        sb.runs.push(Run { number, start, prev_end: end });
-        if checkpointed || sb.clean || self.faults().has(Mistake::RedoAtRecovery) {
-            sb.redo = start;
-            sb.prune_runs();
-        }
-        (sb.clean, sb.end) = (false, end);
-        // Both copies are written now, the damaged one too.
-        sb.mended += u64::from(self.found_damaged.is_some());
-        sb.generation.tie = varve_rt::rng().next_u64();
-        let redo = sb.redo;
-        if self.faults().has(Mistake::RunNotRecorded) {
-            disk.sb = sb;
-        } else {
-            self.store_next_generation(&mut disk, sb, end)?;
-        }
-        self.redo.store(redo, Ordering::Release);
-        self.limit.store(disk.sb.ring.limit(redo), Ordering::Release);
-        drop(disk);
-        // Higher than redo needs: direct pages bear the floor as their LSN, and it must not lie before a backup that
-        // was made in an earlier run.
-        self.begin_appending(start, start, number);
-        Ok(())
-    }
-
     /// What identifies the database.
     pub(crate) fn header(&self) -> DbHeader {
         self.disk.lock().sb.header.clone()
@@ -508,7 +474,8 @@ impl Log {
         self.read_only
     }
 
-    /// Redo point of the last completed checkpoint.
+    /// Redo point of the last completed checkpoint; before this opening has completed one, its place: as far behind the
+    /// end as there are bytes to redo.
     pub fn completed_redo(&self) -> Lsn {
         self.redo.load(Ordering::Acquire)
     }

@@ -134,9 +134,14 @@ impl LogReader {
         self.at
     }
 
-    /// First LSN past what the ring can hold.
-    fn limit(&self) -> Lsn {
-        self.sb.ring.limit(self.sb.redo)
+    /// First place past what the ring can hold.
+    fn limit(&self) -> u64 {
+        self.sb.ring.limit(self.sb.place(self.sb.redo))
+    }
+
+    /// Bytes of the stream from `lsn` on that the ring can hold.
+    fn rest(&self, lsn: Lsn) -> u64 {
+        self.limit().saturating_sub(self.sb.place(lsn))
     }
 
     /// The next group, or the end. Damage below what is known to have been durable is an error.
@@ -196,8 +201,7 @@ impl LogReader {
         }
         let (run, end) = self.run_at(lsn);
         let header = GroupHeader::decode(&bytes, self.salt, lsn);
-        let any = self.faults.has(Mistake::RunIgnored);
-        Ok(header.filter(|h| (h.run == run || any) && h.end() <= end.min(self.limit())))
+        Ok(header.filter(|h| h.run == run && h.end() <= end && h.end() - lsn <= self.rest(lsn)))
     }
 
     /// The group that begins at `lsn`, if a valid one does. Its body is left in `self.body`.
@@ -268,8 +272,9 @@ impl LogReader {
 
     /// The first header of a group, of whatever run, that lies at its own place at or after `from`.
     fn header_from(&mut self, from: Lsn) -> Result<Option<(Lsn, GroupHeader)>> {
+        let newest = self.sb.runs.last().expect("never empty").number;
         let (mut lsn, mut bytes) = (from, [0; GROUP_HEADER]);
-        while lsn < self.limit() {
+        while self.rest(lsn) > 0 {
             self.have(lsn)?;
             let there = &self.window[(lsn - self.window_at) as usize..self.window_len as usize];
             let Some(n) = there.chunks(ALIGN as usize).position(is_group) else {
@@ -280,7 +285,9 @@ impl LogReader {
             if !self.read(lsn, &mut bytes)? {
                 break;
             }
-            if let Some(header) = GroupHeader::decode(&bytes, self.salt, lsn) {
+            // A run that the superblock does not know may have begun behind a gap: its groups bear other positions.
+            let counts = |h: &GroupHeader| h.lsn == lsn || h.run > newest;
+            if let Some(header) = GroupHeader::decode_any(&bytes, self.salt).filter(counts) {
                 return Ok(Some((lsn, header)));
             }
             lsn += ALIGN;
@@ -298,7 +305,7 @@ impl LogReader {
 
     /// Copies bytes of the stream; false when they lie past what the ring can hold.
     fn read(&mut self, at: Lsn, out: &mut [u8]) -> Result<bool> {
-        if at + out.len() as u64 > self.limit() {
+        if out.len() as u64 > self.rest(at) {
             return Ok(false);
         }
         let mut done = 0;
@@ -322,16 +329,17 @@ impl LogReader {
     }
 
     fn load(&mut self, at: Lsn) -> Result<(), DeviceError> {
-        assert!(at.is_multiple_of(BLOCK) && at < self.limit(), "blocks are read, of what the ring can hold");
-        let len = (self.window.len() as u64).min(self.limit() - at);
+        let (place, rest) = (self.sb.place(at), self.rest(at));
+        assert!(at.is_multiple_of(BLOCK) && rest > 0, "blocks are read, of what the ring can hold");
+        let len = (self.window.len() as u64).min(rest);
         self.window_len = 0;
         let part = (len / PARTS).next_multiple_of(BLOCK);
         let mut batch = Vec::new();
-        for (lsn, offset, len) in self.sb.ring.pieces(at, at + len) {
+        for (begin, offset, len) in self.sb.ring.pieces(place, place + len) {
             let mut done = 0;
             while done < len {
                 let n = part.min(len - done);
-                let begin = (lsn + done - at) as usize;
+                let begin = (begin + done - place) as usize;
                 assert!(begin + n as usize <= self.window.len(), "what is read fits the window");
                 // From the buffer's own pointer: a reference to its bytes would end what was requested before.
                 let to = self.window.as_mut_ptr().wrapping_add(begin);

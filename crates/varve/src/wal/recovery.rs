@@ -392,7 +392,7 @@ impl Replay<'_> {
 
     fn tell(&self, options: &mut RecoveryOptions<'_>) {
         if let Some(progress) = &mut options.progress {
-            let known = self.known.max(self.report.end) - self.report.redo;
+            let known = self.log.bytes_between(self.report.redo, self.known.max(self.report.end));
             progress(Progress { bytes: self.report.bytes, known, elapsed: self.began.elapsed() });
         }
     }

@@ -252,7 +252,7 @@ impl Log {
     /// The same when nothing at all is live: then the stream goes on at the device's beginning. No write begins
     /// meanwhile.
     fn shrink_empty(&self, disk: &mut Disk, target: u64) -> Result<bool> {
-        let redo = disk.sb.redo;
+        let redo = self.completed_redo();
         let wrong = self.faults().has(Mistake::LiveLogGivenUp);
         let Some(end) = self.pause_writing(|end| end == redo || wrong) else { return Ok(false) };
         let ring = disk.sb.ring.emptied(end, target);

@@ -296,6 +296,7 @@ impl Superblock {
             && self.identity.is_none_or(|pages| pages[0] != pages[1] && pages.iter().all(|page| page.0 < MOST))
             && self.runs.iter().all(|run| run.number < u32::MAX)
             && !self.runs.is_empty()
+            && self.runs.iter().map(|run| u128::from(run.gap())).sum::<u128>() < u128::from(MOST)
             && self.runs.is_sorted_by(|a, b| a.start <= b.start && a.number < b.number)
             && (!self.clean || self.clean_end_fits())
     }
@@ -321,6 +322,7 @@ impl Superblock {
         while self.runs.len() > 1 && self.runs[1].start <= block_floor(self.redo) {
             self.runs.remove(0);
         }
+        self.note_gaps();
     }
 }
 

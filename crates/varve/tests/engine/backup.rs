@@ -298,6 +298,58 @@ fn is_whole(value: &[u8]) -> bool {
     value == bytes(number(value), value.len())
 }
 
+/// Two copies of one database, worked with separately: a backup of one is no base for the other.
+#[test]
+fn a_base_of_a_copy_that_went_its_own_way_is_refused() {
+    let open = |files: &(Arc<MemDevice>, Arc<MemDevice>)| {
+        Db::open_on(Devices::new(files.0.clone(), files.1.clone()), options()).unwrap()
+    };
+    let back_up = |db: &Db, since: Option<&BackupInfo>| {
+        let options = BackupOptions { since: since.cloned(), ..BackupOptions::default() };
+        db.backup(&mut Vec::new(), options).map(|report| report.info)
+    };
+    let put = |db: &Db, n: u64| db.keyspace("filler").unwrap().put(&n.to_be_bytes(), b"changed").unwrap();
+    let refused = |made: varve::Result<BackupInfo>, when: &str| match made {
+        Err(Error::Backup(what)) => assert!(what.contains("went its own way"), "{when}: {what}"),
+        other => panic!("{when}: {other:?}"),
+    };
+    let files = (MemDevice::new(0), MemDevice::new(0));
+    let db = Db::create_on(Devices::new(files.0.clone(), files.1.clone()), &layout(), options()).unwrap();
+    let mut load = db.bulk_load("filler").unwrap();
+    (0..1000u64).for_each(|n| load.push(&n.to_be_bytes(), &bytes(n, 300)).unwrap());
+    drop(load.finish().unwrap());
+    let common = back_up(&db, None).unwrap();
+    let snapshot = (files.0.clone_image(), files.1.clone_image());
+    put(&db, 1);
+    let later = back_up(&db, Some(&common)).unwrap();
+    db.close().unwrap();
+    let closed = (files.0.clone_image(), files.1.clone_image());
+    let own = |files, rows: u64| {
+        let db = open(files);
+        (0..rows).for_each(|n| put(&db, n));
+        db
+    };
+    let db = own(&files, 5);
+    let third = back_up(&db, Some(&later)).unwrap();
+    // A copy of the files at rest: what was made before it is a base, what was made after it is none.
+    let copy = own(&closed, 50);
+    refused(back_up(&copy, Some(&third)), "after the copy");
+    let fourth = back_up(&copy, Some(&later)).unwrap();
+    refused(back_up(&db, Some(&fourth)), "of the copy");
+    // The same for one that was taken in the middle of an opening, and however often it is opened.
+    for rows in [0, 7, 500] {
+        let copy = own(&snapshot, rows);
+        refused(back_up(&copy, Some(&later)), "after the snapshot");
+        refused(back_up(&copy, Some(&third)), "long after the snapshot");
+        back_up(&copy, Some(&common)).unwrap();
+        copy.close().unwrap();
+    }
+    // Made by a release that did not say: nothing is known.
+    let older = BackupInfo { opening: 0, ..third };
+    back_up(&copy, Some(&older)).unwrap();
+    back_up(&db, Some(&third)).unwrap();
+}
+
 /// A database of `rows` rows that no log holds.
 fn loaded(options: Options, rows: u64) -> (Db, Devices) {
     let devices = devices(1, Latency::default());

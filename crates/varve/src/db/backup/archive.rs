@@ -47,6 +47,8 @@ pub struct BackupInfo {
     pub time: u64,
     /// Pages that the database had room for when it began; 0: made by a release that did not say.
     pub pages: u64,
+    /// Which opening of the database it began in: drawn by each; 0: made by a release that did not say.
+    pub opening: u32,
 }
 
 /// How a backup is packed. Its reader finds out by itself.
@@ -148,6 +150,7 @@ impl BackupInfo {
             start: u64_at(&b, 64),
             time: u64_at(&b, 72),
             pages: if version >= 2 { u64_at(&b, 80) } else { 0 },
+            opening: u32_at(&b, 88),
         })
     }
 
@@ -162,6 +165,7 @@ impl BackupInfo {
         b[64..72].copy_from_slice(&self.start.to_le_bytes());
         b[72..80].copy_from_slice(&self.time.to_le_bytes());
         b[80..88].copy_from_slice(&self.pages.to_le_bytes());
+        b[88..92].copy_from_slice(&self.opening.to_le_bytes());
         let crc = crc32c::crc32c(&b[..HEADER - 4]);
         b[HEADER - 4..].copy_from_slice(&crc.to_le_bytes());
         b

@@ -60,6 +60,7 @@ pub(super) fn make(inner: &Inner, to: &mut dyn Write, options: BackupOptions<'_>
     if options.since.as_ref().is_some_and(|base| base.database != header.uuid) {
         return Err(bad("the base is of another database; give a backup of this one, or make a whole backup"));
     }
+    options.since.iter().try_for_each(|base| refuse_another_way(inner, base))?;
     let mut hold = core.log.hold().ok_or_else(|| {
         bad("another backup is being made, or the file is being cut by a compaction; wait for its end")
     })?;
@@ -85,12 +86,26 @@ pub(super) fn make(inner: &Inner, to: &mut dyn Write, options: BackupOptions<'_>
         start: hold.position(),
         time: varve_rt::unix_time(),
         pages: used + free,
+        opening: inner.identity.as_ref().map_or(0, |identity| identity.opening()),
     };
     let writer = Writer::begin(to, &info, options.packing)?;
     // What memtables have from before the log that is copied is in no page: it gets some, which are linked from now on.
     inner.indexes.write_older_than(info.start)?;
     let copy = Copy { core, hold, links, writer, groups: 0, pages: 0, unchanged: 0 };
     copy.all(info, options)
+}
+
+/// Fails for a base that began where this database never was: it is of a copy of the files that was worked with
+/// separately, so pages of it may be newer than those here.
+fn refuse_another_way(inner: &Inner, base: &BackupInfo) -> Result<()> {
+    let log = &inner.core.log;
+    let known = inner.identity.as_ref().filter(|_| base.opening != 0);
+    let ours = known.and_then(|identity| identity.opened_by(base.opening, base.start)).unwrap_or(true);
+    if ours && base.start <= log.end_lsn() && log.gap_at(base.start).is_none() {
+        return Ok(());
+    }
+    Err(bad("the base is of a copy of this database that went its own way (older files were put back, or both copies \
+        are in use); make a whole backup"))
 }
 
 /// Bytes that the copy of the log may lie behind its end: as many as the reader fetches at once, where the ring is much
