@@ -6,7 +6,7 @@ use varve_device::{Device, DeviceError, Io, Latched, OpKind, flush, read_at, wri
 use varve_models::{Direction, Fault, FaultPlan, Faulty, LinkConfig, LinkModel, MemDevice, Port, PowerSupply};
 use varve_rt::sim::{self, Config, Domain, Host, HostConfig};
 use varve_rt::{sleep, spawn, spawn_daemon};
-use varve_wire::metrics::{Metrics, READ_BYTES, REFUSED, WRITTEN_BYTES};
+use varve_wire::metrics::{CONNECTIONS, Metrics, READ_BYTES, REFUSED, WRITTEN_BYTES};
 use varve_wire::*;
 
 const MS: Duration = Duration::from_millis(1);
@@ -284,6 +284,27 @@ fn a_worker_that_hangs() {
         assert!(error.contains("nobody listens") && error.contains("remote:near"), "{error}");
     })
     .unwrap();
+}
+
+/// Connections that say nothing keep no host out, whether they came before it or while it works; those of hosts stay.
+#[test]
+fn idle_connections_give_way() {
+    let outcome = sim::run(Config { seed: 1, cores: 2, ..Config::default() }, || {
+        let (port, supply) = (port(), PowerSupply::new());
+        let worker = start(memory(&supply), &port);
+        let connect = || port.connect(Duration::from_secs(1)).unwrap();
+        let mut idle: Vec<_> = (0..40).map(|_| connect()).collect();
+        sleep(10 * MS);
+        let device = RemoteDevice::new(Session::open(port.clone(), patient(1)).unwrap());
+        write_at(&*device, 4096, &[7; 4096], true).unwrap();
+        idle.extend((0..40).map(|_| connect()));
+        sleep(10 * MS);
+        let mut back = [0; 4096];
+        read_at(&*device, 4096, &mut back).unwrap();
+        assert_eq!((back, device.session().connections()), ([7; 4096], 1), "the host's own stays");
+        assert!(worker.metrics().get(CONNECTIONS).unwrap() <= worker.limits().connections as u64);
+    });
+    outcome.unwrap();
 }
 
 /// A worker that is gone is waited for once, however many requests there are, and found again when it is back.

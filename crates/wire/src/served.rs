@@ -21,6 +21,8 @@ pub(crate) struct Served {
     connection: Arc<dyn Connection>,
     sending: Mutex<()>,
     open: AtomicBool,
+    /// The other end has said who it is.
+    greeted: AtomicBool,
     /// Requests that came and are not answered.
     pub(crate) outstanding: AtomicU32,
     /// Requests for the device that are under way or wait for their turn.
@@ -43,6 +45,7 @@ impl Served {
             connection,
             sending: Mutex::new(()),
             open: AtomicBool::new(true),
+            greeted: AtomicBool::new(false),
             outstanding: AtomicU32::new(0),
             doing: Mutex::new(0),
             idle: Condvar::new(),
@@ -56,6 +59,16 @@ impl Served {
 
     pub(crate) fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
+    }
+
+    /// The other end has said who it is.
+    pub(crate) fn greeted(&self) {
+        self.greeted.store(true, Ordering::Release);
+    }
+
+    /// Whether it has not said so yet, and may: nobody is lost with the connection.
+    pub(crate) fn is_mute(&self) -> bool {
+        self.is_open() && !self.greeted.load(Ordering::Acquire)
     }
 
     /// Ends the connection.

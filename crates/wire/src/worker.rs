@@ -106,11 +106,16 @@ impl Worker {
     /// Serves a connection on the calling thread, until it ends.
     pub fn serve(&self, connection: Arc<dyn Connection>) {
         let served = Served::new(connection, self.core.refusals.clone());
-        let full = {
+        let (full, mute) = {
             let mut guests = self.core.guests.lock();
+            guests.retain(|guest| guest.is_open());
+            // Who has said nothing gives way, or idle connections would keep the host out.
+            let full = guests.len() >= self.core.limits.connections;
+            let mute = guests.iter().find(|guest| full && guest.is_mute()).cloned();
             guests.push(served.clone());
-            guests.len() > self.core.limits.connections
+            (full && mute.is_none(), mute)
         };
+        mute.iter().for_each(|mute| mute.close());
         let queue = self.queue.lock().clone();
         let mut seen = Seen { guest: None, last: 0 };
         match queue {
@@ -149,7 +154,8 @@ impl Core {
         m.put(metrics::WRITTEN_BYTES, self.traffic.written.load(Relaxed));
         m.put(metrics::REQUESTS, self.requests.load(Relaxed));
         m.put(metrics::REFUSED, self.refusals.load(Relaxed));
-        m.put(metrics::CONNECTIONS, self.guests.lock().len() as u64);
+        let open = self.guests.lock().iter().filter(|guest| guest.is_open()).count();
+        m.put(metrics::CONNECTIONS, open as u64);
         m.put(metrics::MEMORY_LIMIT, self.limits.memory());
         if let Some(jobs) = &self.jobs {
             jobs.metrics(&mut m);
@@ -243,6 +249,7 @@ impl Core {
             *owner = Some((client, served.clone()));
         }
         seen.guest = Some(Guest { role, client });
+        served.greeted();
         served.outstanding.fetch_add(1, Ordering::AcqRel);
         served.answer(Op::Hello as u16, frame.id, &[&self.facts().encode()]);
         Ok(())
