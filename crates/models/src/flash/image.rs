@@ -19,6 +19,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use varve_rt::Mutex;
 
 const MAGIC: &[u8; 8] = b"VARVNAND";
 const VERSION: u32 = 1;
@@ -127,8 +128,8 @@ pub(super) struct ImageFile {
     path: std::path::PathBuf,
     /// Something was written since the last sync.
     dirty: AtomicBool,
-    /// It failed: nothing can be relied on any more.
-    failed: AtomicBool,
+    /// How it failed first: nothing can be relied on any more.
+    failed: Mutex<Option<String>>,
 }
 
 impl ImageFile {
@@ -137,25 +138,25 @@ impl ImageFile {
         if self.dirty.swap(false, SeqCst)
             && let Err(e) = self.file.sync_data()
         {
-            self.failed.store(true, SeqCst);
-            return Err(broken(&self.path, e));
+            self.fails(&e);
         }
         self.sound()
     }
 
     /// Fails once the file has failed.
     pub(super) fn sound(&self) -> Result<(), FlashError> {
-        match self.failed.load(SeqCst) {
-            true => {
-                Err(broken(&self.path, "it could not be read or written: see to its file system, then open it again"))
-            }
-            false => Ok(()),
+        match &*self.failed.lock() {
+            Some(why) => Err(broken(&self.path, format!("{why}: see to its file system, then open it again"))),
+            None => Ok(()),
         }
     }
 
+    fn fails(&self, error: &io::Error) {
+        self.failed.lock().get_or_insert_with(|| error.to_string());
+    }
+
     fn done<T>(&self, done: io::Result<T>) -> Option<T> {
-        self.failed.fetch_or(done.is_err(), SeqCst);
-        done.ok()
+        done.inspect_err(|e| self.fails(e)).ok()
     }
 
     fn write(&self, at: u64, bytes: &[u8]) {
@@ -373,7 +374,7 @@ pub fn open_image(path: &Path) -> Result<Arc<RawModel>, FlashError> {
         .map(|entry| (u32::from_le_bytes(entry[..4].try_into().expect("four bytes")), entry[4] != 0))
         .collect();
     let entries: Vec<Entry> = pages.chunks_exact(PAGE as usize).map(Entry::decode).collect();
-    let (dirty, failed) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (dirty, failed) = (AtomicBool::new(false), Mutex::default());
     let file = Arc::new(ImageFile { file, path: path.into(), dirty, failed });
     let erases = kept.iter().map(|(erases, _)| *erases).collect();
     let store = ImagePages { file: file.clone(), places, entries, erases };
