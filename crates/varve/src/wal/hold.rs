@@ -40,7 +40,7 @@ impl Log {
         self.held.load(Ordering::Acquire) != Lsn::MAX
     }
 
-    /// Where the part of the log begins that must not be overwritten.
+    /// Where the part of the log begins that must not be overwritten: it moves under the lock `disk` alone.
     pub(super) fn kept_from(&self, _: &Disk) -> Lsn {
         self.completed_redo().min(self.held.load(Ordering::Acquire))
     }
