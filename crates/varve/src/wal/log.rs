@@ -78,6 +78,8 @@ pub struct Log {
     pub(super) companions: Mutex<Vec<Arc<dyn Companion>>>,
     /// LSNs that were left out after crashes: every page that is read is held against them.
     pub(super) gaps: RwLock<Vec<Gap>>,
+    /// Where the log went on behind the newest of them; 0: there is none.
+    pub(super) newest_gap: AtomicU64,
     pub(super) stats: Counters,
 }
 
@@ -154,13 +156,13 @@ impl Log {
         let loaded = superblock::load(&*dev)?;
         let sb = &loaded.sb;
         sb.features.check(read_only)?;
-        if !dev.health().faults().has(Mistake::OlderSuperblockBelieved) {
-            superblock::refuse_later_run(&*dev, sb)?;
-        }
         if dev.len() < sb.ring.device_len() {
             let what =
                 format!("the log is {} bytes long, {} expected: it was truncated", dev.len(), sb.ring.device_len());
             return Err(Error::corrupt_log(sb.redo, what));
+        }
+        if !dev.health().faults().has(Mistake::OlderSuperblockBelieved) {
+            superblock::refuse_later_run(&*dev, sb)?;
         }
         let state = LogState {
             header: sb.header.clone(),
@@ -214,6 +216,7 @@ impl Log {
             daemon: Mutex::new(None),
             companions: Mutex::default(),
             gaps: RwLock::default(),
+            newest_gap: AtomicU64::new(0),
             stats: Counters::default(),
             disk: Mutex::new(disk),
             dev,

@@ -39,7 +39,9 @@ pub use generation::{Companion, Generation};
 pub(crate) use hold::LogHold;
 pub use log::Log;
 pub use reader::{EndRow, GroupView, LogEnd, LogReader, Step};
-pub use resume::{GAP, Gap};
+#[cfg(test)]
+pub(crate) use resume::GAP;
+pub use resume::Gap;
 pub use stats::LogStats;
 pub use superblock::DbHeader;
 pub(crate) use superblock::{Birth, creation, read_header};

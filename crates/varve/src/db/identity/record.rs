@@ -130,7 +130,7 @@ impl Record {
         self.openings.push(Opening { start: gap.start, tie });
         self.openings.drain(..self.openings.len().saturating_sub(OPENINGS));
         self.gaps.retain(|earlier| earlier.end < gap.end);
-        self.gaps.extend((gap.start - gap.end >= crate::wal::GAP).then_some(gap));
+        self.gaps.extend(gap.is_of_a_crash().then_some(gap));
         self.gaps.drain(..self.gaps.len().saturating_sub(GAPS));
     }
 
