@@ -26,6 +26,7 @@ mod cursor;
 mod durability;
 mod former;
 pub(crate) mod key;
+mod key_map;
 mod keyspace;
 mod large;
 mod later;

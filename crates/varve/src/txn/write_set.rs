@@ -12,6 +12,7 @@
 
 use super::OpenKeyspace;
 use super::key::{Bounds, KeyBuf};
+use super::key_map::KeyMap;
 use super::spill::{self, Merged, Spill, Window};
 use super::stream::Stored;
 use crate::budget::{Budget, Class};
@@ -19,7 +20,6 @@ use crate::error::{Error, Result};
 use crate::rows::Hint;
 use crate::space::Core;
 use smallvec::SmallVec;
-use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
 use varve_volume::KeyspaceId;
@@ -59,7 +59,7 @@ pub(super) struct Pending {
 /// Writes to one keyspace.
 pub(super) struct SpaceWrites {
     pub keyspace: Arc<OpenKeyspace>,
-    pub map: BTreeMap<KeyBuf, Pending>,
+    pub map: KeyMap<Pending>,
 }
 
 struct Undo {
@@ -246,7 +246,7 @@ impl WriteSet {
 
     /// The pending writes of a range that are in memory, in key order. They are all, unless some are spilled.
     pub fn range(&self, id: KeyspaceId, range: Bounds<'_>) -> impl DoubleEndedIterator<Item = (&[u8], &Write)> {
-        let map = self.space(id).map(|s| s.map.range::<[u8], (Bound<&[u8]>, Bound<&[u8]>)>(range));
+        let map = self.space(id).map(|s| s.map.range(range));
         map.into_iter().flatten().map(|(key, pending)| (&**key, &pending.write))
     }
 
@@ -371,7 +371,7 @@ impl WriteSet {
 
     fn insert(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8], write: Write) {
         let at = self.spaces.iter().position(|s| s.keyspace.id() == keyspace.id()).unwrap_or_else(|| {
-            self.spaces.push(SpaceWrites { keyspace: keyspace.clone(), map: BTreeMap::new() });
+            self.spaces.push(SpaceWrites { keyspace: keyspace.clone(), map: KeyMap::new() });
             self.spaces.len() - 1
         });
         let hint = self.place(keyspace.id(), key);

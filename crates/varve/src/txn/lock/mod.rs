@@ -37,7 +37,7 @@ mod tests;
 use self::interval::{Intervals, Ticket};
 use self::shard::{Shard, Taken};
 use self::wait::{Outcome, WaitGraph};
-use super::key::{Bounds, show};
+use super::key::{Bounds, KeyBuf, show};
 use crate::budget::Budget;
 use crate::error::{Error, Result};
 use std::ops::Bound;
@@ -51,6 +51,8 @@ pub(crate) use self::wait::OwnerId;
 
 /// Shards of a keyspace's key locks; a power of two.
 const SHARDS: usize = 16;
+/// From so many keys on, locks are given up shard by shard, and not key by key.
+const MANY: usize = 64;
 
 const _: () = assert!(SHARDS.is_power_of_two());
 
@@ -209,8 +211,13 @@ impl KeyspaceLocks {
     }
 
     #[inline]
+    fn shard_of(&self, key: &[u8]) -> usize {
+        hash(key) as usize % SHARDS
+    }
+
+    #[inline]
     fn shard(&self, key: &[u8]) -> &Shard {
-        &self.shards[hash(key) as usize % SHARDS]
+        &self.shards[self.shard_of(key)]
     }
 
     /// Locks `key`. True when the owner has a new lock to release. `ranged`: the owner may hold intervals here.
@@ -367,6 +374,22 @@ impl KeyspaceLocks {
         on.sort_unstable();
         on.dedup();
         on
+    }
+
+    /// Gives up the key locks of an owner.
+    fn release(&self, keys: &[KeyBuf], owner: OwnerId) {
+        let budget = &*self.table.budget;
+        if keys.len() < MANY {
+            keys.iter().for_each(|key| self.shard(key).release(budget, key, owner, false));
+            return;
+        }
+        let mut by_shard: [Vec<&KeyBuf>; SHARDS] = std::array::from_fn(|_| Vec::new());
+        keys.iter().for_each(|key| by_shard[self.shard_of(key)].push(key));
+        for (shard, keys) in self.shards.iter().zip(by_shard) {
+            if !shard.release_alone(budget, &keys, owner) {
+                shard.release_all(budget, &keys, owner);
+            }
+        }
     }
 
     /// The owner has released its key locks here: takes its intervals out and wakes scans that waited for it.

@@ -220,9 +220,7 @@ impl LockSet {
             return;
         }
         for space in self.held.drain(..) {
-            for key in &space.keys {
-                space.locks.shard(key).release(&space.locks.table.budget, key, self.asker.id, false);
-            }
+            space.locks.release(&space.keys, self.asker.id);
             space.locks.end(self.asker.id, space.ranged);
         }
         self.bytes = 0;

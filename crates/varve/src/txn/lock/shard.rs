@@ -2,9 +2,9 @@
 //!
 //! Queues are first come, first served, with direct hand-over; only a holder of S that asks for X (an upgrade) goes to
 //! the front. Invariants: an entry has a holder; it is X with one holder or S with one or more; the front of its queue
-//! does not fit its holders. `exclusive` and `all` count the entries and are raised, sequentially consistent, before an
-//! acquirer looks at the intervals, so that a scan that has published its interval may skip a shard whose count is
-//! zero.
+//! does not fit its holders. `counts` is written by whoever has the entries, and raised, sequentially consistent, before
+//! an acquirer looks at the intervals, so that a scan that has published its interval may skip a shard that counts
+//! none.
 //!
 //! Lock order: a shard's mutex is taken with no other lock-table mutex held.
 
@@ -18,7 +18,7 @@ use std::collections::btree_map::Entry as MapEntry;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::sync::Arc;
-use varve_rt::atomic::{AtomicU32, Ordering};
+use varve_rt::atomic::{AtomicU64, Ordering};
 use varve_rt::{Cost, Mutex, charge};
 
 /// Bytes an entry takes in the ordered map, with the map's slack.
@@ -104,9 +104,14 @@ pub(super) fn bytes_of(key: &[u8]) -> usize {
 #[repr(align(128))]
 pub(super) struct Shard {
     entries: Mutex<Entries>,
-    exclusive: AtomicU32,
-    all: AtomicU32,
+    /// Keys that are locked, and above [`EXCLUSIVE`] those that are locked exclusively.
+    counts: AtomicU64,
 }
+
+/// An exclusive lock in a shard's counts.
+const EXCLUSIVE: u64 = 1 << 32;
+/// Keys that are given up before others get to their turn.
+const AT_ONCE: usize = 64;
 
 struct Entries {
     map: BTreeMap<KeyBuf, KeyLock>,
@@ -116,7 +121,7 @@ struct Entries {
 impl Shard {
     pub fn new() -> Shard {
         let entries = Entries { map: BTreeMap::new(), credit: Credit::default() };
-        Shard { entries: Mutex::new(entries), exclusive: AtomicU32::new(0), all: AtomicU32::new(0) }
+        Shard { entries: Mutex::new(entries), counts: AtomicU64::new(0) }
     }
 
     /// Asks for `key`. When queued, the caller waits on the cell, and calls [`Shard::withdraw`] if it has to give way.
@@ -134,7 +139,7 @@ impl Shard {
                     return Taken::Full(full);
                 }
                 slot.insert(KeyLock { first: owner, mode, crowd: None });
-                self.raise(mode);
+                self.raise(1 + if mode == Mode::Exclusive { EXCLUSIVE } else { 0 });
                 Taken::Fresh
             }
             MapEntry::Occupied(slot) => {
@@ -150,11 +155,18 @@ impl Shard {
         }
     }
 
-    fn raise(&self, mode: Mode) {
-        self.all.fetch_add(1, Ordering::SeqCst);
-        if mode == Mode::Exclusive {
-            self.exclusive.fetch_add(1, Ordering::SeqCst);
-        }
+    /// Counts more locks. The caller has the entries.
+    #[inline]
+    fn raise(&self, by: u64) {
+        self.counts.store(self.counts.load(Ordering::Relaxed) + by, Ordering::SeqCst);
+    }
+
+    /// Counts fewer locks. The caller has the entries.
+    #[inline]
+    fn lower(&self, by: u64) {
+        let counts = self.counts.load(Ordering::Relaxed);
+        assert!(counts >= by && counts % EXCLUSIVE >= by % EXCLUSIVE, "a lock was counted");
+        self.counts.store(counts - by, Ordering::Release);
     }
 
     fn acquire_present(&self, entry: &mut KeyLock, owner: OwnerId, mode: Mode) -> Taken {
@@ -165,7 +177,7 @@ impl Shard {
             entry.readers_wait_for(owner);
             if entry.is_alone() {
                 entry.mode = Mode::Exclusive;
-                self.exclusive.fetch_add(1, Ordering::SeqCst);
+                self.raise(EXCLUSIVE);
                 return Taken::Upgraded;
             }
             let on = entry.holders().filter(|&h| h != owner).collect();
@@ -195,7 +207,41 @@ impl Shard {
     pub fn release(&self, budget: &Budget, key: &[u8], owner: OwnerId, keep_shared: bool) {
         let mut entries = self.entries.lock();
         charge(Cost::LockRelease, 1);
-        let Entries { map, credit } = &mut *entries;
+        let given = self.release_one(&mut entries.map, key, owner, keep_shared);
+        entries.credit.give(budget, given);
+    }
+
+    /// Gives up the keys of an owner, all of which it holds.
+    pub fn release_all(&self, budget: &Budget, keys: &[&KeyBuf], owner: OwnerId) {
+        for keys in keys.chunks(AT_ONCE) {
+            let mut entries = self.entries.lock();
+            charge(Cost::LockRelease, keys.len() as u64);
+            let given = keys.iter().map(|key| self.release_one(&mut entries.map, key, owner, false)).sum();
+            entries.credit.give(budget, given);
+        }
+    }
+
+    /// Gives up the keys of an owner at once if they are all that is locked here, and nobody waits; false if not.
+    pub fn release_alone(&self, budget: &Budget, keys: &[&KeyBuf], owner: OwnerId) -> bool {
+        let mut entries = self.entries.lock();
+        let own = |entry: &KeyLock| entry.first == owner && entry.crowd.is_none();
+        if entries.map.len() != keys.len() || !entries.map.values().all(own) {
+            return false;
+        }
+        debug_assert!(keys.iter().all(|key| entries.map.contains_key::<KeyBuf>(key)), "a held lock has an entry");
+        charge(Cost::LockRelease, keys.len() as u64);
+        let given = keys.iter().map(|key| bytes_of(key)).sum();
+        let gone = std::mem::take(&mut entries.map);
+        self.lower(self.counts.load(Ordering::Relaxed));
+        entries.credit.give(budget, given);
+        drop(entries);
+        drop(gone);
+        true
+    }
+
+    /// Gives a key up, or back to S; returns the bytes that are free again.
+    #[inline]
+    fn release_one(&self, map: &mut BTreeMap<KeyBuf, KeyLock>, key: &[u8], owner: OwnerId, keep_shared: bool) -> usize {
         let heap = KeyBuf::heap_bytes_of(key);
         let gone = if heap == 0 {
             // A short key is made without allocating, and looked for once.
@@ -213,14 +259,10 @@ impl Shard {
             }
             gone
         };
-        if !keep_shared {
-            credit.give(budget, HOLDER + heap);
-        }
         if gone {
-            credit.give(budget, ENTRY + heap);
-            let before = self.all.fetch_sub(1, Ordering::Release);
-            assert!(before > 0, "a lock was counted");
+            self.lower(1);
         }
+        (if keep_shared { 0 } else { HOLDER + heap }) + (if gone { ENTRY + heap } else { 0 })
     }
 
     /// Ends a hold, or makes it S, and hands over. True if nobody has or wants the lock any more.
@@ -230,8 +272,7 @@ impl Shard {
         debug_assert!(entry.is_sound(), "the front of a queue does not fit the holders");
         debug_assert!(!keep_shared || entry.mode == Mode::Exclusive, "what goes back to S was X");
         if entry.mode == Mode::Exclusive {
-            let before = self.exclusive.fetch_sub(1, Ordering::Release);
-            assert!(before > 0, "an exclusive lock was counted");
+            self.lower(EXCLUSIVE);
         }
         let emptied = if keep_shared {
             entry.mode = Mode::Shared;
@@ -276,11 +317,11 @@ impl Shard {
             // Counted before the waiter learns of it: it looks at the intervals next.
             let exclusive = waiter.mode == Mode::Exclusive;
             if exclusive {
-                self.exclusive.fetch_add(1, Ordering::SeqCst);
+                self.raise(EXCLUSIVE);
             }
             if !waiter.cell.grant() {
                 if exclusive {
-                    self.exclusive.fetch_sub(1, Ordering::Release);
+                    self.lower(EXCLUSIVE);
                 }
                 continue;
             }
@@ -310,15 +351,17 @@ impl Shard {
     pub fn check(&self) {
         let entries = self.entries.lock();
         let exclusive = entries.map.values().filter(|entry| entry.mode == Mode::Exclusive).count();
-        assert_eq!(self.exclusive.load(Ordering::SeqCst) as usize, exclusive, "exclusive locks are counted");
-        assert_eq!(self.all.load(Ordering::SeqCst) as usize, entries.map.len(), "locks are counted");
+        let counts = self.counts.load(Ordering::SeqCst);
+        assert_eq!((counts / EXCLUSIVE) as usize, exclusive, "exclusive locks are counted");
+        assert_eq!((counts % EXCLUSIVE) as usize, entries.map.len(), "locks are counted");
         assert!(entries.map.values().all(KeyLock::is_sound));
     }
 
     /// Appends the owners other than `owner` of locks in `range` that an interval lock of `mode` has to wait for.
     pub fn conflicts(&self, range: Bounds<'_>, owner: OwnerId, mode: Mode, into: &mut Vec<OwnerId>) {
-        let count = if mode == Mode::Exclusive { &self.all } else { &self.exclusive };
-        if count.load(Ordering::SeqCst) == 0 {
+        let counts = self.counts.load(Ordering::SeqCst);
+        let count = if mode == Mode::Exclusive { counts % EXCLUSIVE } else { counts / EXCLUSIVE };
+        if count == 0 {
             return;
         }
         let entries = self.entries.lock();

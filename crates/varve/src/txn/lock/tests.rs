@@ -289,6 +289,32 @@ fn until_waiting(table: &LockTable, n: u64) {
 const S: Mode = Mode::Shared;
 const X: Mode = Mode::Exclusive;
 
+/// Many locks are given up shard by shard: at once where nobody else has any, one by one beside those of others.
+#[test]
+fn of_many_locks_those_of_others_stay_and_who_waits_gets_his() {
+    let w = World::new();
+    let [many, other, waiter] = [(); 3].map(|()| Client::new(&w.table));
+    let s = &w.spaces[0];
+    let space = s.clone();
+    many.send(move |l| (0..500).try_for_each(|n| l.lock_key(&space, &key(n), if n % 3 == 0 { S } else { X })));
+    many.got().unwrap();
+    for n in [0, 1000] {
+        other.key(s, n, S);
+        other.got().unwrap();
+    }
+    s.check();
+    waiter.key(s, 7, X);
+    until_waiting(&w.table, 1);
+    many.end();
+    waiter.got().unwrap();
+    s.check();
+    assert_eq!(s.locked_keys(), 3, "those of the two others");
+    other.key(s, 499, X);
+    other.got().unwrap();
+    [&waiter, &other].iter().for_each(|client| client.end());
+    w.assert_empty();
+}
+
 #[test]
 fn a_reader_does_not_overtake_a_waiting_writer() {
     let w = World::new();
