@@ -72,7 +72,7 @@ pub enum Command {
     Shell(shell::Shell),
     /// Load CSV or JSON lines from standard input.
     Load(Load),
-    /// Write everything as JSON lines, in a form that `load` reads.
+    /// Write all rows as JSON lines, in a form that `load` reads. What rows do not say of keyspaces goes to stderr.
     Dump(Dump),
     /// Read the whole database and report any damage.
     Check(Place),

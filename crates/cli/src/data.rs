@@ -1,12 +1,12 @@
 //! Commands on keys and values (get, put, delete, scan, dump), and on keyspaces as a whole.
 
-use crate::args;
+use crate::args::{self, keyspaces::kind_text};
 use crate::output::{Failure, Out, Rows, say};
 use crate::text;
 use serde_json::{Map, Value};
 use std::io::{BufWriter, Read, Write};
 use std::ops::Bound;
-use varve::{KeyRange, Keyspace};
+use varve::{KeyRange, Keyspace, KeyspaceInfo, KeyspaceKind, Snapshot};
 
 pub fn get(out: Out, a: &args::Get) -> Result<(), Failure> {
     let db = crate::open::to_look(out, &a.place)?;
@@ -207,9 +207,32 @@ pub fn dump(out: Out, a: &args::Dump) -> Result<(), Failure> {
     }
     stdout.flush()?;
     progress.finish_and_clear();
-    drop(snapshot);
+    let left = left_out(&db.keyspaces()?, &keyspaces, &snapshot)?;
+    drop((snapshot, keyspaces));
     db.close()?;
+    left.iter().for_each(|what| out.note(what));
     Ok(())
+}
+
+/// What rows do not say of keyspaces: kinds and options, that there is one, that nothing may change it.
+fn left_out(all: &[KeyspaceInfo], dumped: &[Keyspace], snapshot: &Snapshot) -> Result<Vec<String>, Failure> {
+    let mut left = Vec::new();
+    for keyspace in dumped {
+        let name = keyspace.name();
+        let Some(info) = all.iter().find(|info| *info.name == *name) else { continue };
+        if info.kind != KeyspaceKind::Tree {
+            let kind = kind_text(info.kind);
+            left.push(format!(
+                "not in the dump: {name} is {kind}; before it is loaded: varve keyspace create DB {name} --kind {kind}"
+            ));
+        } else if snapshot.scan(keyspace, ..)?.next_row()?.is_none() {
+            left.push(format!("not in the dump: {name}, which is empty"));
+        }
+        if info.read_only {
+            left.push(format!("not in the dump: {name} is read-only; after it is loaded: varve read-only DB {name}"));
+        }
+    }
+    Ok(left)
 }
 
 #[cfg(test)]

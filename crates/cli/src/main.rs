@@ -58,6 +58,7 @@ use output::{Failure, Out};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
+    varve_device::file_size_is_an_error();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(e) if e.kind() == clap::error::ErrorKind::InvalidUtf8 => {

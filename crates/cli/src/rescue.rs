@@ -119,7 +119,8 @@ pub fn restore(out: Out, a: &Restore) -> Result<(), Failure> {
 }
 
 pub fn salvage(out: Out, a: &Salvage) -> Result<(), Failure> {
-    let mut file = a.out.as_deref().map(NewFile::create).transpose()?;
+    let out_path = a.out.as_deref().filter(|path| path.as_os_str() != "-");
+    let mut file = out_path.map(NewFile::create).transpose()?;
     let mut stdout = BufWriter::new(Rows);
     let to: &mut dyn Write = match &mut file {
         Some(file) => file,
@@ -142,7 +143,7 @@ pub fn salvage(out: Out, a: &Salvage) -> Result<(), Failure> {
     });
     progress.finish_and_clear();
     if let Some(e) = failed {
-        return Err(match &a.out {
+        return Err(match out_path {
             Some(path) => about(path, &e),
             None => e.into(),
         });

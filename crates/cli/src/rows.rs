@@ -285,6 +285,9 @@ pub fn bytes(name: &str, text: Option<Value>, hex: Option<Value>) -> Result<Vec<
         (Some(Value::Number(n)), None) => Err(format!(
             "{name:?} is a number, whose digits may be written in other ways: give it as a string, \"{n}\""
         )),
+        (Some(Value::Null), None) | (None, Some(Value::Null)) => {
+            Err(format!("{name:?} is null: leave the row out, or give a string, which may be empty"))
+        }
         (None, None) => Err(format!("no {name:?} (a string; or \"{name}_hex\" with hexadecimal digits)")),
         _ => Err(format!("give {name:?} as a string, or \"{name}_hex\" as hexadecimal digits, not both")),
     }

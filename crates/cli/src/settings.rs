@@ -13,11 +13,13 @@ use varve::{TIER_OPTIONS, TierOptions};
 
 /// Their file.
 pub const SETTINGS: &str = "tier.json";
+/// Bytes that it has at most.
+const MOST: u64 = 64 << 10;
 
 /// The settings that stay with the database.
 pub fn settings(dir: &Path) -> Result<TierOptions, Failure> {
     let path = dir.join(SETTINGS);
-    let text = match std::fs::read_to_string(&path) {
+    let text = match varve_device::read_text(&path, MOST) {
         Ok(text) => text,
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
             return Ok(TierOptions::default());

@@ -85,6 +85,15 @@ pub fn physical_memory() -> Option<u64> {
     Some(u64::try_from(pages).ok()? * u64::try_from(size).ok()?)
 }
 
+/// Bytes of addresses that the process may have, if that is limited.
+#[allow(clippy::unnecessary_cast, reason = "limits have a sign on FreeBSD")]
+pub(crate) fn address_space() -> Option<u64> {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: the structure outlives the call, which fills it.
+    let told = unsafe { libc::getrlimit(libc::RLIMIT_AS, &raw mut limit) } == 0;
+    (told && limit.rlim_cur != libc::RLIM_INFINITY).then_some(limit.rlim_cur as u64)
+}
+
 /// Allocations below this stay on ordinary pages: the system call would cost more than it gains.
 const HUGE_FROM: usize = 4 << 20;
 

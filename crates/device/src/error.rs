@@ -134,6 +134,13 @@ pub enum DeviceError {
         /// Process id of the holder, where it could be read.
         pid: Option<u32>,
     },
+    /// What has the name of a directory's lock is something else.
+    NoLock {
+        /// The path.
+        path: Arc<str>,
+        /// What it is.
+        what: &'static str,
+    },
     /// A real file was used inside a simulation, whose clock and crashes it would not follow.
     InSimulation {
         /// The device's name.
@@ -149,7 +156,7 @@ impl std::fmt::Display for DeviceError {
                 "{} failed: {} (errno {errno}); {}",
                 request(*op, device, *offset, *len),
                 reason(*errno),
-                advice(*op, *retryable)
+                advice(*op, *errno, *retryable)
             ),
             DeviceError::NoSpace { op, device, offset, len } => write!(
                 f,
@@ -178,6 +185,11 @@ impl std::fmt::Display for DeviceError {
             DeviceError::Refused { device, why } => write!(f, "{device} is not written to: {why}"),
             DeviceError::Lost { device, why } => write!(f, "{device}: {why}"),
             DeviceError::Locked { dir, pid } => write!(f, "{dir} is in use by {}: close it there first", holder(*pid)),
+            DeviceError::NoLock { path, what } => write!(
+                f,
+                "{path} {what}, where the file is expected that is locked while the database is open: move it away, \
+                 and a new one is made"
+            ),
             DeviceError::InSimulation { device } => write!(
                 f,
                 "{device} is a real file and cannot be used inside a simulation: use MemDevice or a device model there"
@@ -203,8 +215,10 @@ pub fn reason(errno: i32) -> String {
     text.strip_suffix(&number).map_or(text.clone(), str::to_string)
 }
 
-fn advice(op: OpKind, retryable: bool) -> &'static str {
+fn advice(op: OpKind, errno: i32, retryable: bool) -> &'static str {
     match (op, retryable) {
+        _ if errno == libc::EMFILE => "the process has as many files open as it may: raise the limit (`ulimit -n`)",
+        _ if errno == libc::ENFILE => "the system has as many files open as it may: close some",
         (_, true) => "it may be tried again",
         (OpKind::Open, _) => "see what is at this path, and its permissions",
         _ => "check the drive and the kernel log",

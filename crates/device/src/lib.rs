@@ -29,7 +29,7 @@ pub use error::{DeviceError, OpKind, reason};
 #[cfg(feature = "faults")]
 pub use faults::Trap;
 pub use faults::{Faults, Mistake, Place};
-pub use file::{DirLock, FileDevice, Options, drive_identity, sys};
+pub use file::{DirLock, FileDevice, Options, drive_identity, file_size_is_an_error, read_text, sys};
 pub use health::{Health, PoisonListener, PoisonOnPanic, Watched};
 pub use io::{Io, IoBuf, Op, Stream};
 pub use latched::Latched;

@@ -1,8 +1,9 @@
-//! How much memory the process may have: the machine's, or less where a control group says so.
+//! How much memory the process may have: the machine's, or less where a control group or the process's own limit says
+//! so.
 //!
 //! Invariant: what cannot be read limits nothing; the least of all limits on the way up counts.
 
-use crate::buf::physical_memory;
+use crate::buf::{address_space, physical_memory};
 use std::path::{Path, PathBuf};
 
 /// Memory that the process may have.
@@ -10,19 +11,19 @@ use std::path::{Path, PathBuf};
 pub struct MemoryLimit {
     /// Bytes.
     pub bytes: u64,
-    /// Whether a control group gives less than the machine has.
-    pub by_group: bool,
+    /// Whether a limit, of a control group or of the process, gives less than the machine has.
+    pub lowered: bool,
 }
 
-/// Memory that the process may have, as the machine and its control groups (version 1 and 2) say; `None` where the
-/// system does not tell.
+/// Memory that the process may have, as the machine, its control groups (version 1 and 2) and its own limit (`ulimit
+/// -v`) say; `None` where the system does not tell.
 pub fn memory_limit() -> Option<MemoryLimit> {
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     let groups = read(Path::new("/proc/self/cgroup")).and_then(|groups| group_limit(&groups, read));
     let machine = physical_memory();
-    let bytes = groups.into_iter().chain(machine).min()?;
+    let bytes = groups.into_iter().chain(machine).chain(address_space()).min()?;
     assert!(machine.is_none_or(|machine| bytes <= machine), "a process has no more than the machine");
-    Some(MemoryLimit { bytes, by_group: machine.is_none_or(|machine| bytes < machine) })
+    Some(MemoryLimit { bytes, lowered: machine.is_none_or(|machine| bytes < machine) })
 }
 
 /// The least limit of the memory groups that `/proc/self/cgroup` names, and of those above them; `read` reads a file.
@@ -77,6 +78,6 @@ mod tests {
     fn a_process_has_no_more_than_the_machine() {
         let (limit, machine) = (memory_limit().unwrap(), physical_memory().unwrap());
         assert!(limit.bytes > 1 << 20 && limit.bytes <= machine, "{limit:?} of {machine}");
-        assert_eq!(limit.by_group, limit.bytes < machine);
+        assert_eq!(limit.lowered, limit.bytes < machine);
     }
 }

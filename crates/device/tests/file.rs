@@ -308,6 +308,34 @@ fn a_directory_has_one_writer_or_many_readers() {
     DirLock::exclusive(&dir.0).unwrap();
 }
 
+/// What nobody made as a lock keeps its bytes.
+#[test]
+fn a_lock_that_is_something_else_is_refused_as_it_is() {
+    let dir = Dir::new("lock3");
+    let (lock, other) = (dir.0.join("lock"), dir.0.join("other"));
+    std::fs::write(&other, "precious").unwrap();
+    std::os::unix::fs::symlink("other", &lock).unwrap();
+    let refused = |what: &str| {
+        for error in [DirLock::exclusive(&dir.0).unwrap_err(), DirLock::shared(&dir.0).unwrap_err()] {
+            assert!(matches!(error, DeviceError::NoLock { .. }) && error.to_string().contains(what), "{error}");
+        }
+    };
+    refused("is a link");
+    std::fs::remove_file(&lock).unwrap();
+    std::fs::hard_link(&other, &lock).unwrap();
+    let error = DirLock::exclusive(&dir.0).unwrap_err();
+    assert!(matches!(error, DeviceError::NoLock { .. }), "{error}");
+    assert_eq!(std::fs::read(&other).unwrap(), b"precious");
+    // What a writer left, and a crash.
+    for left in ["4711\n", "", "\0\0\0\0"] {
+        std::fs::write(&lock, left).unwrap();
+        for _ in 0..30 {
+            DirLock::exclusive(&dir.0).unwrap();
+        }
+        assert_eq!(std::fs::read_to_string(&lock).unwrap(), format!("{}\n", std::process::id()));
+    }
+}
+
 #[test]
 fn a_lock_held_by_another_process_names_it() {
     let dir = Dir::new("lock2");

@@ -446,6 +446,9 @@ impl From<DeviceError> for Error {
                 Error::Permission(format!("{device} cannot be opened ({})", reason(errno)))
             }
             DeviceError::Resources { .. } => Error::Resources(e.to_string()),
+            DeviceError::NoLock { .. } => Error::Mismatch(e.to_string()),
+            // Nobody reads where nothing was written: the file became shorter.
+            DeviceError::OutOfRange { op: OpKind::Read, .. } => Error::Corrupt(Damage::Device(e.to_string())),
             _ => Error::Io(e),
         }
     }
@@ -467,7 +470,11 @@ impl From<VolumeError> for Error {
             }
             VolumeError::TierWrecked { .. } => Error::Corrupt(Damage::Superblock(e.to_string())),
             VolumeError::Page {
-                source: source @ (DeviceError::NoSpace { .. } | DeviceError::Refused { .. }), ..
+                source:
+                    source @ (DeviceError::NoSpace { .. }
+                    | DeviceError::Refused { .. }
+                    | DeviceError::OutOfRange { op: OpKind::Read, .. }),
+                ..
             } => source.into(),
             VolumeError::Device(source) => source.into(),
             VolumeError::Invalid(what) => Error::Invalid(what),

@@ -18,8 +18,8 @@ const FILE: &str = DirLock::FILE;
 pub struct DirLock {
     /// None: nobody can write there, so that there is nothing to lock.
     file: Option<File>,
-    /// Files that the directory has links to: another directory may have such links too.
-    linked: Vec<(PathBuf, File)>,
+    /// The parts of the database: another directory may have links to them.
+    parts: Vec<(PathBuf, File)>,
 }
 
 impl DirLock {
@@ -29,26 +29,28 @@ impl DirLock {
     /// Takes the lock for writing. Creates the lock file if it is missing and writes the process id to it.
     ///
     /// # Errors
-    /// [`DeviceError::Locked`], with the holder's process id where known, if anybody holds it.
+    /// [`DeviceError::Locked`], with the holder's process id where known, if anybody holds it; [`DeviceError::NoLock`]
+    /// if the file is something else, which stays as it is.
     pub fn exclusive(dir: impl AsRef<Path>) -> Result<DirLock, DeviceError> {
         let dir = dir.as_ref();
         let mut open = OpenOptions::new();
-        open.read(true).write(true).create(true).truncate(false).custom_flags(libc::O_NONBLOCK);
+        open.read(true).write(true).create(true).truncate(false).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW);
         let mut file = loop {
             let mut file = open.open(dir.join(FILE)).map_err(|e| failed(dir, &e))?;
             lock(&mut file, libc::LOCK_EX, dir)?;
+            refuse_others(&mut file, dir)?;
             // Who had it may have removed the file meanwhile: the lock is then nobody's.
             if is_named(&file, dir) {
                 break file;
             }
         };
         // Informative only, so its failure (a full disk) is no reason not to open.
-        let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(DirLock { file: Some(file), linked: Vec::new() })
+        let _ = file.rewind().and_then(|()| file.set_len(0)).and_then(|()| writeln!(file, "{}", std::process::id()));
+        Ok(DirLock { file: Some(file), parts: Vec::new() })
     }
 
-    /// Takes the lock of a file or block device, too, which the directory has a link to: alone if `alone`, else
-    /// together with other readers. One that it has already stays as it is. Where the file system has no such locks
+    /// Takes the lock of a part of the database, too, a file or a block device: alone if `alone`, else together with
+    /// other readers. One that it has already stays as it is. Where the file system has no such locks
     /// there is none.
     ///
     /// # Errors
@@ -59,12 +61,12 @@ impl DirLock {
             DeviceError::from_errno(OpKind::Open, &name, 0, 0, e.raw_os_error().unwrap_or(libc::EIO))
         };
         let whole = std::fs::canonicalize(path).map_err(fail)?;
-        if self.linked.iter().any(|(had, _)| *had == whole) {
+        if self.parts.iter().any(|(had, _)| *had == whole) {
             return Ok(());
         }
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&whole).map_err(fail)?;
         match try_lock(&file, if alone { libc::LOCK_EX } else { libc::LOCK_SH }) {
-            Ok(true) => self.linked.push((whole, file)),
+            Ok(true) => self.parts.push((whole, file)),
             Ok(false) => return Err(DeviceError::Locked { dir: name, pid: None }),
             Err(_) => {}
         }
@@ -79,15 +81,29 @@ impl DirLock {
     pub fn shared(dir: impl AsRef<Path>) -> Result<DirLock, DeviceError> {
         let dir = dir.as_ref();
         let mut open = OpenOptions::new();
-        let mut file = match open.read(true).custom_flags(libc::O_NONBLOCK).open(dir.join(FILE)) {
+        let mut file = match open.read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(dir.join(FILE)) {
             Err(e) if e.kind() == ErrorKind::NotFound && is_read_only(dir) => {
-                return Ok(DirLock { file: None, linked: Vec::new() });
+                return Ok(DirLock { file: None, parts: Vec::new() });
             }
             opened => opened.map_err(|e| failed(dir, &e))?,
         };
         lock(&mut file, libc::LOCK_SH, dir)?;
-        Ok(DirLock { file: Some(file), linked: Vec::new() })
+        Ok(DirLock { file: Some(file), parts: Vec::new() })
     }
+}
+
+/// Refuses a file that nobody made as a lock: what is in it would be lost. (A crash may leave zeros in one.)
+fn refuse_others(file: &mut File, dir: &Path) -> Result<(), DeviceError> {
+    const MOST: u64 = 64;
+    let mut text = Vec::new();
+    let is_file = file.metadata().is_ok_and(|found| found.is_file());
+    let read = is_file && file.rewind().and_then(|()| file.take(MOST).read_to_end(&mut text)).is_ok();
+    let is_of_lock = |byte: &u8| byte.is_ascii_digit() || byte.is_ascii_whitespace() || *byte == 0;
+    if read && text.len() < MOST as usize && text.iter().all(is_of_lock) {
+        return Ok(());
+    }
+    let path = dir.join(FILE).display().to_string().into();
+    Err(DeviceError::NoLock { path, what: if is_file { "holds something else" } else { "is no file" } })
 }
 
 /// Whether a file is the one that has the name of the lock.
@@ -113,7 +129,7 @@ impl Drop for DirLock {
     /// Unlocks the file before it is closed: a process that was just started shares it until it begins its own program,
     /// and the lock is the file's, not the descriptor's.
     fn drop(&mut self) {
-        for file in self.linked.iter().map(|(_, file)| file).chain(&self.file) {
+        for file in self.parts.iter().map(|(_, file)| file).chain(&self.file) {
             // SAFETY: a system call without memory, on a descriptor that `file` keeps open.
             unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) };
         }
@@ -122,6 +138,9 @@ impl Drop for DirLock {
 
 fn failed(dir: &Path, e: &std::io::Error) -> DeviceError {
     let name: Arc<str> = dir.join(FILE).display().to_string().into();
+    if e.raw_os_error() == Some(libc::ELOOP) {
+        return DeviceError::NoLock { path: name, what: "is a link" };
+    }
     DeviceError::from_errno(OpKind::Open, &name, 0, 0, e.raw_os_error().unwrap_or(libc::EIO))
 }
 

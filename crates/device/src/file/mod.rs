@@ -15,9 +15,11 @@ mod exec;
 mod lock;
 mod streams;
 pub mod sys;
+mod text;
 
 pub use lock::DirLock;
-pub use sys::drive_identity;
+pub use sys::{drive_identity, file_size_is_an_error};
+pub use text::read_text;
 
 use crate::{
     AlignedBuf, Busy, Capabilities, Counters, Device, DeviceError, DeviceInfo, DeviceKind, DeviceStats, Io, OpKind,

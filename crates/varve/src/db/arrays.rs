@@ -28,6 +28,8 @@ use varve_volume::array::{Array, ArrayPlan, Keeper, Moves, NewDrive, Promise, Wa
 
 /// The file of what is known of the extents.
 const LOADS: &str = "array.loads";
+/// Bytes that it has at most: a line for each extent.
+const MOST_LOADS: u64 = 1 << 30;
 /// Between two savings of it.
 const SAVE_EVERY: Duration = Duration::from_secs(60);
 
@@ -47,7 +49,7 @@ impl ArrayService {
         let array = devices.array.clone()?;
         let mut watch = Watch::new(&array, options.array.rules);
         let dir = devices.dir.clone();
-        if let Some(text) = dir.as_ref().and_then(|dir| std::fs::read_to_string(dir.join(LOADS)).ok()) {
+        if let Some(text) = dir.as_ref().and_then(|dir| varve_device::read_text(dir.join(LOADS), MOST_LOADS).ok()) {
             watch.remember(&text);
         }
         let keeper = Keeper::new(array, options.array.clone(), watch);

@@ -219,7 +219,7 @@ pub(crate) fn create(dir: &Path, layout: &Layout, options: &Options) -> Result<O
     }
     let devices = make_parts((dir, &mut lock), layout, options, left);
     // What was made now is to be locked, too.
-    match devices.and_then(|devices| lock_links(&mut lock, (dir, true), false).map(|()| devices)) {
+    match devices.and_then(|devices| lock_parts(&mut lock, (dir, true), false).map(|()| devices)) {
         Ok(devices) => Ok(OpenDir { devices, lock, made }),
         Err(e) => {
             if matches!(e, Error::InUse(_)) {
@@ -282,7 +282,7 @@ fn make_parts(
         sync_parent(&dir.join(FLASH))?;
     }
     // Before anything is written.
-    lock_links(lock, (dir, true), false)?;
+    lock_parts(lock, (dir, true), false)?;
     let devices = match &layout.array {
         None if layout.flash.is_some() => on_flash(dir, layout, options, left)?,
         None => open_files(dir, options, true, layout.fast.is_some())?,
@@ -458,7 +458,7 @@ pub(crate) fn open(dir: &Path, options: &Options) -> Result<OpenDir> {
     // the superblock does not know of is left of an attachment that was cut short, or of a tier that has ended: nothing
     // of use is there.
     let fast = dir.join(FAST).exists() && !options.without_tier && has_tier(dir);
-    lock_links(&mut lock, (dir, fast), options.read_only)?;
+    lock_parts(&mut lock, (dir, fast), options.read_only)?;
     let devices = open_files(dir, options, false, fast)?;
     Ok(OpenDir { devices, lock, made: false })
 }
@@ -475,7 +475,7 @@ pub(crate) fn open_to_salvage(dir: &Path, options: &Options) -> Result<OpenDir> 
         return open(dir, options);
     }
     let mut lock = lock(dir, true)?;
-    lock_links(&mut lock, (dir, false), true)?;
+    lock_parts(&mut lock, (dir, false), true)?;
     let log = FileDevice::in_memory(LOG, FileOptions::default())?;
     Ok(OpenDir { devices: Devices::new(open_file(dir, DATA, options, false)?, log), lock, made: false })
 }
@@ -485,9 +485,9 @@ pub(crate) fn open_attaching(dir: &Path, fast: &Path, bytes: u64, options: &Opti
     expect(dir)?;
     let mut lock = lock(dir, false)?;
     link_fast(dir, fast)?;
-    lock_links(&mut lock, (dir, true), false).inspect_err(|_| drop(unlink_fast(dir)))?;
+    lock_parts(&mut lock, (dir, true), false).inspect_err(|_| drop(unlink_fast(dir)))?;
     let devices = attach_files(dir, bytes, options).inspect_err(|_| drop(unlink_fast(dir)))?;
-    lock_links(&mut lock, (dir, true), false)?;
+    lock_parts(&mut lock, (dir, true), false)?;
     sync_parent(&dir.join(FAST))?;
     Ok(OpenDir { devices, lock, made: false })
 }
@@ -570,12 +570,14 @@ fn lock(dir: &Path, read_only: bool) -> Result<DirLock> {
     })
 }
 
-/// Locks what the directory has links to: a copy of the directory has the same links. (The image of native flash has a
-/// lock of its own.) A file that is not there yet is nobody's. `fast`: the fast device is one of the database.
-fn lock_links(lock: &mut DirLock, (dir, fast): (&Path, bool), read_only: bool) -> Result<()> {
-    for part in all_parts(dir).filter(|part| part != FLASH && (part != FAST || fast)) {
+/// Locks the parts themselves: another directory may have links to the same, and who removes the file `lock` does not
+/// get past it. (The image of native flash has a lock of its own.) A file that is not there yet is nobody's. `fast`: the
+/// fast device is one of the database.
+fn lock_parts(lock: &mut DirLock, (dir, fast): (&Path, bool), read_only: bool) -> Result<()> {
+    let of_its_own = |part: &String| part == FLASH || part == DirLock::FILE || part == FAST && !fast;
+    for part in all_parts(dir).filter(|part| !of_its_own(part)) {
         let path = dir.join(&part);
-        if path.symlink_metadata().is_ok_and(|meta| meta.is_symlink()) && path.exists() {
+        if path.exists() {
             lock.add(&path, !read_only).map_err(|e| match e {
                 DeviceError::Locked { .. } => {
                     let target = std::fs::canonicalize(&path).unwrap_or(path);

@@ -384,12 +384,15 @@ pub(super) fn find(device: &Arc<dyn Device>, log: &Log, state: &LogState) -> Res
     Ok(Some(identity))
 }
 
-/// Whether the data device says that it is of another database than the log.
+/// Whether the data device says that it is of another database than the log, whose pages may be of another size.
 pub(super) fn is_foreign(device: &Arc<dyn Device>, state: &LogState) -> bool {
     let pages = state.identity.unwrap_or(PAGES);
     let records = pages.map(|id| read(&**device, state.header.page_size as usize, id));
     let mut whole = records.iter().flatten().peekable();
-    whole.peek().is_some() && whole.all(|record| record.uuid != state.header.uuid)
+    match whole.peek() {
+        Some(_) => whole.all(|record| record.uuid != state.header.uuid),
+        None => owner(&**device).is_some_and(|uuid| uuid != state.header.uuid),
+    }
 }
 
 /// Gives a database of an older release its identity; tells whether it did. Redo begins at the log's end, so that

@@ -68,8 +68,8 @@ impl Cache {
                 "cache of {asked} bytes: give 1 MiB at least, or 0 for a quarter of the memory that there is"
             ))),
             _ if asked > there => {
-                let who = match limit.is_some_and(|limit| limit.by_group) {
-                    true => "the process's control group allows it",
+                let who = match limit.is_some_and(|limit| limit.lowered) {
+                    true => "the process's control group, or `ulimit`, allows it",
                     false => "the machine has",
                 };
                 Err(DeviceError::no_memory(asked, &format!("the cache: {who} {there}")).into())
@@ -82,7 +82,11 @@ impl Cache {
     pub fn source(&self) -> String {
         match self.quarter_of {
             Some(limit) => {
-                let who = if limit.by_group { "its control group allows the process" } else { "the machine has" };
+                let who = if limit.lowered {
+                    "its control group, or `ulimit`, allows the process"
+                } else {
+                    "the machine has"
+                };
                 format!("a quarter of what {who}")
             }
             None => "as asked".into(),
@@ -162,7 +166,7 @@ mod tests {
 
     #[test]
     fn unset_it_is_a_quarter_of_what_there_is() {
-        let limit = |bytes, by_group| Some(MemoryLimit { bytes, by_group });
+        let limit = |bytes, lowered| Some(MemoryLimit { bytes, lowered });
         let of = |asked, limit| Cache::within(asked, limit).map(|cache| (cache.bytes, cache.source()));
         assert_eq!(of(0, limit(8 << 30, false)).unwrap(), (2 << 30, "a quarter of what the machine has".into()));
         let (bytes, source) = of(0, limit(512 << 20, true)).unwrap();

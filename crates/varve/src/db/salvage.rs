@@ -184,11 +184,13 @@ impl View {
             // Another build finds all of it.
             Err(e @ Error::NotBuilt { .. }) => return Err(e),
             Err(e) => {
-                report.notes.push(format!("the log cannot be used, what only it held is lost: {e}"));
-                let store = Single::new(devices.data()?.clone(), guess_page_size(devices)?)?;
-                return Ok(View { store, redone: HashMap::default(), records: segments::Records::new() });
+                return View::without_log(devices, report, format!("cannot be used, what only it held is lost: {e}"));
             }
         };
+        if devices.data().is_ok_and(|data| identity::is_foreign(data, &state)) {
+            let why = "is of another database and was not used: what is found is of `data`".into();
+            return View::without_log(devices, report, why);
+        }
         let page_size = state.header.page_size as usize;
         // A crash may have left it one ahead; whether the data device is too does not matter here.
         let admits = |fast: Generation| matches!(fast.number.checked_sub(state.generation.number), Some(0 | 1));
@@ -206,12 +208,17 @@ impl View {
         if let Some(Err(e @ Error::Mismatch(_))) = data.map(|data| identity::find(data, &log, &state)) {
             report.notes.push(format!("{e}; rows may be of different times"));
         }
-        if data.is_some_and(|data| identity::is_foreign(data, &state)) {
-            report.notes.push("the log is of another database and was not used: what is found is of `data`".into());
-        } else if !state.clean {
+        if !state.clean {
             view.redo(&log, state.redo, report)?;
         }
         Ok(view)
+    }
+
+    /// The pages of the data device alone, whose size is found out.
+    fn without_log(devices: &Devices, report: &mut SalvageReport, why: String) -> Result<View> {
+        report.notes.push(format!("the log {why}"));
+        let store = Single::new(devices.data()?.clone(), guess_page_size(devices)?)?;
+        Ok(View { store, redone: HashMap::default(), records: segments::Records::new() })
     }
 
     fn redo(&mut self, log: &Log, from: varve_volume::Lsn, report: &mut SalvageReport) -> Result<()> {

@@ -344,6 +344,9 @@ impl MapFile {
         let broken = |what: &str| VolumeError::Tier { device: name.clone(), what: what.to_string() };
         let wrecked = |what: &str| VolumeError::TierWrecked { device: name.clone(), what: what.to_string() };
         let mut head = AlignedBuf::new(2 * BLOCK);
+        if self.device.len() < head.len() as u64 {
+            return Err(wrecked("it ends before its superblocks do: it was emptied or cut"));
+        }
         read_at(&*self.device, 0, &mut head)?;
         let found = head.chunks(BLOCK).filter_map(decode_super).max_by_key(|s| s.sequence);
         let superblock = found.ok_or_else(|| match head.chunks(BLOCK).find_map(other_version) {

@@ -15,6 +15,7 @@ pub use linux::Linux as System;
 pub use portable::Portable;
 #[cfg(not(all(target_os = "linux", not(feature = "portable"))))]
 pub use portable::Portable as System;
+pub use posix::file_size_is_an_error;
 
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;

@@ -80,3 +80,10 @@ pub(super) fn truncate(fd: RawFd, len: u64) -> Result<(), i32> {
     // SAFETY: a system call without memory.
     done(unsafe { libc::ftruncate(fd, len as libc::off_t) })
 }
+
+/// From here on a file that grows past the process's limit (`ulimit -f`) is an error of the write, `NoSpace`, and no
+/// signal that ends the process. It holds for the whole process, so it is for a program to choose.
+pub fn file_size_is_an_error() {
+    // SAFETY: to ignore a signal touches no memory.
+    unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
+}
