@@ -12,4 +12,7 @@ pub struct Top {
     /// Seconds between two readings.
     #[arg(long = "every", value_name = "SECONDS", default_value = "1", value_parser = super::stat::seconds)]
     pub every: Duration,
+    /// Print the view once, as text of 80 columns, after two readings: without a terminal, too.
+    #[arg(long)]
+    pub once: bool,
 }

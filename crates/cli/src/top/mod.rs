@@ -12,7 +12,9 @@ mod tests;
 use crate::args::top::Top;
 use crate::metrics::scrape::Scrape;
 use crate::metrics::{Address, Source};
-use crate::output::{Failure, Out};
+use crate::output::{Failure, Out, say};
+use ratatui::Terminal;
+use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use std::collections::VecDeque;
 use std::io::IsTerminal;
@@ -85,9 +87,13 @@ impl State {
 }
 
 pub fn run(out: Out, a: &Top) -> Result<(), Failure> {
+    if a.once && !out.json {
+        return once(a);
+    }
     if out.json || !std::io::stdout().is_terminal() {
         return Err(Failure::Usage(format!(
-            "top draws on a terminal: for lines or JSON use `varve stat http://{} --watch SECONDS`",
+            "top draws on a terminal: for one view as text use `--once`, for lines or JSON `varve stat http://{} \
+             --watch SECONDS`",
             a.address.host()
         )));
     }
@@ -100,6 +106,26 @@ pub fn run(out: Out, a: &Top) -> Result<(), Failure> {
     let result = show(&mut terminal, &mut state, &readings);
     ratatui::try_restore()?;
     Ok(result?)
+}
+
+/// Prints the view of one interval on the smallest screen.
+fn once(a: &Top) -> Result<(), Failure> {
+    let source = Source::Remote(a.address.clone());
+    let mut state = State::new(a.address.clone(), a.every, source.scrape()?);
+    varve_rt::sleep(a.every);
+    state.take(Ok(source.scrape()?));
+    for line in screen(&state, view::LEAST.0, view::LEAST.1) {
+        say!("{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+/// The lines of a screen, drawn into memory.
+fn screen(state: &State, width: u16, height: u16) -> Vec<String> {
+    let Ok(mut terminal) = Terminal::new(TestBackend::new(width, height));
+    let Ok(_) = terminal.draw(|frame| view::draw(frame, state));
+    let buffer = terminal.backend().buffer();
+    (0..height).map(|y| (0..width).map(|x| buffer[(x, y)].symbol()).collect()).collect()
 }
 
 /// Reads the metrics until nobody wants them.

@@ -1,10 +1,8 @@
 //! The view on screens of both sizes, drawn into memory: every figure is there whole, nothing overlaps.
 
 use super::figures::{self, COLUMNS};
-use super::{State, view};
+use super::{State, screen, view};
 use crate::metrics::scrape::Scrape;
-use ratatui::Terminal;
-use ratatui::backend::TestBackend;
 use std::time::Duration;
 use varve_rt::Instant;
 
@@ -46,14 +44,6 @@ fn state(rate: f64, gauge: f64, tier: bool) -> State {
     let mut state = State::new(address, Duration::from_secs(1), scrape(1, rate, gauge, tier));
     (2..400).for_each(|second| state.take(Ok(scrape(second, rate, gauge, tier))));
     state
-}
-
-/// The lines of the screen.
-fn screen(state: &State, width: u16, height: u16) -> Vec<String> {
-    let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal in memory");
-    terminal.draw(|frame| view::draw(frame, state)).expect("drawn");
-    let buffer = terminal.backend().buffer();
-    (0..height).map(|y| (0..width).map(|x| buffer[(x, y)].symbol()).collect()).collect()
 }
 
 #[test]
