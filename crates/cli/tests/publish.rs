@@ -1,5 +1,5 @@
 //! What `varve` needs can be published: descriptions, licences, keywords, and versions beside the paths of crates that
-//! use each other. `.ci/run` packs the crates and builds them from their packages.
+//! use each other. `.ci/release` packs the crates and builds them from their packages.
 
 use std::collections::BTreeSet;
 use std::path::Path;

@@ -7,16 +7,19 @@ pub mod serves;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use varve_rt::atomic::{AtomicU32, Ordering};
 
 /// A directory that is removed again.
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    /// An empty one, made anew; `name` is unique among the tests of its program.
+    /// An empty one, made anew; `name` tells a reader whose it is.
     pub fn new(name: &str) -> Scratch {
+        static MADE: AtomicU32 = AtomicU32::new(0);
         let program = std::env::current_exe().expect("a test program");
         let program = program.file_stem().expect("a name").to_string_lossy().into_owned();
-        let dir = std::env::temp_dir().join(format!("varve-{program}-{}-{name}", std::process::id()));
+        let made = MADE.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("varve-{program}-{}-{made}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir).expect("a directory");
         Scratch(dir)

@@ -1,10 +1,8 @@
 //! `varve demo`: a page that needs nothing else, figures that fit each other, nothing left behind.
 
-mod support;
-
+use crate::support::Scratch;
 use serde_json::Value;
 use std::process::Command;
-use support::Scratch;
 
 /// Runs the demonstration with temporary files below `place`.
 fn demo(place: &Scratch, args: &[&str]) -> (Option<i32>, String, String) {
@@ -57,8 +55,9 @@ fn what_is_kept_can_be_used_on() {
     assert_eq!(code, Some(0), "{complaints}");
     let kept = said.lines().find_map(|line| line.strip_prefix("kept")).expect("says where").trim();
     let dir = kept.split(':').next().expect("the directory first");
-    assert_eq!(support::ok(&["scan", &format!("{dir}/db"), "customers", "--count"], ""), "300\n");
-    let replay = support::ok(&["lab", "replay", &format!("{dir}/accesses"), "--policy", "lru", "--sizes", "10%"], "");
+    assert_eq!(crate::support::ok(&["scan", &format!("{dir}/db"), "customers", "--count"], ""), "300\n");
+    let replay =
+        crate::support::ok(&["lab", "replay", &format!("{dir}/accesses"), "--policy", "lru", "--sizes", "10%"], "");
     assert!(replay.contains("lru"), "{replay}");
 }
 

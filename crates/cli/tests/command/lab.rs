@@ -159,7 +159,7 @@ fn every_shipped_experiment_can_be_read() {
 #[test]
 fn mistakes_name_file_line_key_and_what_is_accepted() {
     let dir = scratch("lab-bad");
-    let good = include_str!("../../../experiments/tpcc-disk.toml");
+    let good = include_str!("../../../../experiments/tpcc-disk.toml");
     for (from, to, wanted) in [
         ("cores = 8", "coers = 8", vec![":7: host.coers: unknown field", "`cores`"]),
         ("\"disk-15k\"\nlog", "\"disk-99k\"\nlog", vec![":10: devices.data", "disk-7k2"]),

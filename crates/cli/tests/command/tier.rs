@@ -1,10 +1,8 @@
 //! A database on a tier as its operator meets it: made, watched, resized, taken apart, and what the loss of the fast
 //! device means.
 
-mod support;
-
+use crate::support::{Scratch, fails, ok};
 use std::path::Path;
-use support::{Scratch, fails, ok};
 
 /// Folders for the slow and the fast device.
 struct Place(Scratch);
@@ -166,6 +164,11 @@ fn an_overwritten_fast_device_is_damage() {
         assert!(words.iter().all(|word| told.contains(word)) && !told.contains("--without-tier"), "{told}");
     }
     assert!(!fails(&["salvage", &db, "--out", &place.at("rows")], "", 3).is_empty());
+    for length in [0, 4096, whole_one.len() / 2] {
+        std::fs::write(&fast, &whole_one[..length]).unwrap();
+        let told = fails(&["check", &db], "", 3);
+        assert!(told.contains("cut") && told.contains("newest version of"), "{length} bytes are left: {told}");
+    }
     std::fs::write(&fast, whole_one).unwrap();
     ok(&["tier", "flush", &db], "");
     wreck(&std::fs::read(&fast).unwrap());

@@ -1,13 +1,11 @@
 //! Metrics as those who gather them meet them: the endpoint of a working process, the text format, what is documented
 //! and charted.
 
-mod support;
-
+use crate::support::{Scratch, fails, ok};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use support::{Scratch, fails, ok};
 use varve::metrics::{CONTENT_TYPE, FAMILIES, Kind};
 
 /// A benchmark that works until it is dropped, and where its metrics are.
@@ -154,6 +152,9 @@ fn a_working_process_is_scraped() {
     parse(&ok(&["stat", &url, "--prometheus"], ""));
     assert!(ok(&["stat", &url], "").contains("varve_pool_frames"));
     assert!(fails(&["top", &url], "", 2).contains("top draws on a terminal"));
+    let once = ok(&["top", &url, "--once", "--every", "0.2"], "");
+    assert!(once.lines().count() == 24 && once.lines().all(|line| line.chars().count() <= 80), "{once}");
+    assert!(["transactions", "hit ratio", "checkpoint"].iter().all(|title| once.contains(title)), "{once}");
     assert!(fails(&["stat", &place.at("db")], "", 5).contains("varve stat http://HOST:PORT"));
 
     let other = place.at("other");

@@ -1,11 +1,9 @@
 //! `varve probe` and `varve bench iomix` as their users meet them: figures, saved profiles, what is refused.
 
-mod support;
-
-use support::{Scratch, fails};
+use crate::support::{Scratch, fails};
 
 fn ok(args: &[&str]) -> String {
-    support::ok(args, "")
+    crate::support::ok(args, "")
 }
 
 fn refused(args: &[&str], words: &[&str]) {

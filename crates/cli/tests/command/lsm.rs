@@ -1,9 +1,7 @@
 //! LSM keyspaces from the command line: made, looked at, changed, merged; the benchmarks of `db_bench` on them.
 
-mod support;
-
+use crate::support::{Scratch, fails, ok};
 use std::path::Path;
-use support::{Scratch, fails, ok};
 
 fn json(args: &[&str]) -> serde_json::Value {
     serde_json::from_str(ok(args, "").lines().last().expect("a line")).expect("JSON")

@@ -1,10 +1,8 @@
 //! The command as its users meet it: data on stdout, messages on stderr, exit codes, nothing lost on bad input.
 
-mod support;
-
+use crate::support::{Scratch, fails, ok, varve};
 use std::io::Write;
 use std::process::{Command, Stdio};
-use support::{Scratch, fails, ok, varve};
 
 #[test]
 fn keys_and_values_from_the_shell() {

@@ -1,8 +1,7 @@
 //! What the command does when it is used wrongly, or what it writes to is gone: it says so, and touches nothing that is
 //! not its own.
 
-mod support;
-
+use crate::support::{Scratch, fails, ok};
 use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
@@ -10,7 +9,6 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use support::{Scratch, fails, ok};
 
 /// Exit status and stderr of a command whose standard output is `to`.
 fn into(to: impl Into<Stdio>, args: &[&str]) -> (Option<i32>, String) {
@@ -38,6 +36,21 @@ fn database(place: &Scratch) -> String {
     let dir = place.at("db");
     ok(&["load", &dir, "--create", "--format", "csv"], "a,1\nb,2\nc,3\n");
     dir
+}
+
+/// Files beside the database that are no files: nobody waits for a FIFO, or reads what does not end.
+#[test]
+fn settings_that_are_no_file_are_refused_at_once() {
+    let place = Scratch::new("no-file");
+    let db = place.at("db");
+    ok(&["create", &db, "--keyspace", "t"], "");
+    for target in ["/dev/zero", "/"] {
+        std::os::unix::fs::symlink(target, format!("{db}/tier.json")).unwrap();
+        let told = fails(&["get", &db, "t", "k"], "", 1);
+        assert!(told.contains("tier.json") && told.contains("no file"), "{told}");
+        std::fs::remove_file(format!("{db}/tier.json")).unwrap();
+    }
+    assert!(fails(&["load", &db, "--keyspace", "t"], "{\"key\":\"a\",\"value\":null}\n", 2).contains("is null"));
 }
 
 #[test]
@@ -414,7 +427,7 @@ fn info_and_stat_say_that_the_data_was_cut() {
     let data = OpenOptions::new().write(true).open(Path::new(&dir).join("data")).expect("writable");
     data.set_len(400_000).expect("shorter");
     for command in ["info", "stat"] {
-        let out = support::varve(&[command, &dir], "");
+        let out = crate::support::varve(&[command, &dir], "");
         let said = String::from_utf8_lossy(&out.stderr);
         assert_eq!(out.status.code(), Some(3), "{command}: {said}");
         assert!(said.contains("`data` was cut") && !out.stdout.is_empty(), "{command}: {said}");

@@ -1,10 +1,8 @@
 //! Native flash in an image as its operator meets it: made by a layout, used by every command, found again from the
 //! directory; what cannot be is refused with key and value.
 
-mod support;
-
+use crate::support::{Scratch, fails, ok};
 use std::fmt::Write;
-use support::{Scratch, fails, ok};
 
 const ARRAY: &str = "profile = \"slc-emulator-16\"\n\
     geometry = { channels = 2, chips_per_channel = 2, blocks_per_plane = 24, pages_per_block = 32 }\n";
@@ -86,7 +84,7 @@ fn a_worn_region_is_read_only_by_name() {
     let values = ["x", "y"].map(|value| value.repeat(900));
     let mut last = None;
     let told = (0..200).find_map(|round: usize| {
-        let loaded = support::varve(&["load", &db], rows("stock", 0..1000, &values[round % 2]));
+        let loaded = crate::support::varve(&["load", &db], rows("stock", 0..1000, &values[round % 2]));
         if loaded.status.success() {
             last = Some(round % 2);
         }
@@ -235,7 +233,7 @@ fn a_cut_image_is_damage() {
     let mut half = whole.clone();
     half[whole.len() / 2..].fill(0);
     std::fs::write(&chips, half).unwrap();
-    let found = support::varve(&["salvage", &db], "");
+    let found = crate::support::varve(&["salvage", &db], "");
     let (found, said) = (String::from_utf8_lossy(&found.stdout), String::from_utf8_lossy(&found.stderr));
     assert!(found.lines().count() > 500, "{said}");
     std::fs::write(&chips, &whole).unwrap();

@@ -1,16 +1,14 @@
 //! `trace export`, `lab export`: what is in the tables that other tools read.
 
-mod support;
-
+use crate::support::{Scratch, fails};
 use arrow_array::RecordBatch;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, UInt8Type, UInt32Type, UInt64Type};
 use arrow_ipc::reader::FileReader;
 use std::fs::File;
-use support::{Scratch, fails};
 
 fn ok(args: &[&str]) -> String {
-    support::ok(args, "")
+    crate::support::ok(args, "")
 }
 
 /// The only batch of a small table.
@@ -34,7 +32,7 @@ fn requests_to_devices_have_a_row_each() {
     let place = Scratch::new("export-requests");
     let trace = place.file("mqsim", "1000 0 8 8 1\n2000 3 16 24 0\n");
     ok(&["trace", "export", &trace, &place.at("t.arrow"), "--quiet"]);
-    let streamed = support::bytes(&["trace", "export", &trace, "-"], "");
+    let streamed = crate::support::bytes(&["trace", "export", &trace, "-"], "");
     assert_eq!(streamed, std::fs::read(place.at("t.arrow")).expect("was written"));
     let table = read(&place.at("t.arrow"));
     assert_eq!(numbers(&table, "time_ns"), [Some(1000), Some(2000)]);

@@ -1,14 +1,12 @@
 //! `varve lab replay` and `varve trace` as their users meet them: every format, the shape of a line, what is refused
 //! and how, and a trace of a running engine beside the engine's own counters.
 
-mod support;
-
+use crate::support::{Scratch, fails};
 use serde_json::Value;
 use std::path::Path;
-use support::{Scratch, fails};
 
 fn ok(args: &[&str]) -> String {
-    support::ok(args, "")
+    crate::support::ok(args, "")
 }
 
 /// What is said when it goes wrong, with this exit status.

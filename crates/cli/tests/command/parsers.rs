@@ -1,7 +1,7 @@
 //! Every fuzzed parser is fed with mutated seeds, the same ones each time: what needs a nightly compiler and hours for
 //! its depth (`fuzz/`) is held here, in seconds, so that no parser loses its footing unnoticed.
 
-#[path = "../../../fuzz/src/lib.rs"]
+#[path = "../../../../fuzz/src/lib.rs"]
 #[allow(dead_code, reason = "the drivers by name are for cargo-fuzz")]
 mod fuzz;
 

@@ -1,10 +1,8 @@
 //! A creation that is killed at any moment is made by the same command again, whatever devices it is on.
 
-mod support;
-
+use crate::support::{Scratch, ok, varve};
 use std::process::{Command, Stdio};
 use std::time::Duration;
-use support::{Scratch, ok, varve};
 
 /// Kills creations on these devices, later and later, and runs each again.
 fn killed(name: &str, devices: &dyn Fn(&Scratch) -> Vec<String>) {

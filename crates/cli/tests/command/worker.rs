@@ -1,12 +1,10 @@
 //! `varve worker`: a database whose pages lie with another process, which is killed, started anew and refused.
 
-mod support;
-
+use crate::support::serves::Serves;
+use crate::support::{Scratch, fails, ok};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use support::serves::Serves;
-use support::{Scratch, fails, ok};
 
 /// What the command says; it ends with this status.
 fn run(args: &[&str], code: i32) -> String {

@@ -1,9 +1,7 @@
 //! Backup, restoration and salvage as their users meet them.
 
-mod support;
-
+use crate::support::{Scratch, bytes, fails, ok, varve};
 use std::path::Path;
-use support::{Scratch, bytes, fails, ok, varve};
 
 fn rows(n: u32) -> Vec<u8> {
     (0..n).map(|i| format!("{{\"key\":\"row {i:06}\",\"value\":\"{}\"}}\n", i * i)).collect::<String>().into_bytes()
@@ -66,6 +64,29 @@ fn salvage_brings_back_what_is_not_damaged() {
 }
 
 /// What is in the log is lost with it; the pages are there.
+/// What rows do not say is said.
+#[test]
+fn a_dump_tells_what_it_leaves_out() {
+    let place = Scratch::new("left-out");
+    let (db, copy) = (place.at("db"), place.at("copy"));
+    ok(&["create", &db, "--keyspace", "t", "--keyspace", "l=lsm,compression=zstd", "--keyspace", "empty"], "");
+    ok(&["put", &db, "l", "k", "v"], "");
+    ok(&["put", &db, "t", "k", "v"], "");
+    ok(&["read-only", &db, "t"], "");
+    let out = varve(&["dump", &db], "");
+    let told = String::from_utf8_lossy(&out.stderr).into_owned();
+    for line in ["l is lsm,compression=zstd", "empty, which is empty", "t is read-only"] {
+        assert!(told.contains(&format!("not in the dump: {line}")), "{line}: {told}");
+    }
+    // The commands that it tells.
+    ok(&["create", &copy], "");
+    let command = told.lines().find_map(|line| line.split_once("varve keyspace create DB ")).expect("a command").1;
+    ok(&[&["keyspace", "create", &copy], &command.split(' ').collect::<Vec<_>>()[..]].concat(), "");
+    ok(&["load", &copy], out.stdout);
+    assert!(ok(&["keyspace", "info", &copy, "l"], "").contains("lsm,compression=zstd"));
+    assert_eq!(ok(&["salvage", &copy, "--out", "-"], "").lines().count(), 2);
+}
+
 #[test]
 fn salvage_needs_neither_log_nor_lock() {
     let place = Scratch::new("salvage-bare");
@@ -118,6 +139,44 @@ fn salvage_of_data_that_was_cut_short_says_what_is_lost() {
 }
 
 /// Two commands that write a backup of the same name: one does, the other is refused, whichever databases they are of.
+#[test]
+fn a_log_that_was_cut_short_is_damage() {
+    let place = Scratch::new("cut-log");
+    let db = place.at("db");
+    ok(&["load", &db, "--create", "--keyspace", "numbers"], rows(5000));
+    let log = Path::new(&db).join("log");
+    let whole = std::fs::read(&log).unwrap();
+    for length in [0, 4096, 8192, 100_000, whole.len() / 2, whole.len() - 4096] {
+        std::fs::write(&log, &whole[..length]).unwrap();
+        for command in ["check", "info"] {
+            let told = fails(&[command, &db], "", 3);
+            let says = told.contains("truncated") || told.contains("emptied or cut");
+            assert!(says && told.contains("salvage"), "{command} with {length} bytes left: {told}");
+        }
+        // It was closed cleanly, so `data` has it all.
+        let out = varve(&["salvage", &db], "");
+        assert_eq!(String::from_utf8_lossy(&out.stdout).lines().count(), 5000, "{out:?}");
+    }
+    std::fs::write(&log, whole).unwrap();
+    assert!(ok(&["check", &db], "").contains("no damage found"));
+}
+
+/// The log says how large pages are; where it is another's, the pages say so themselves.
+#[test]
+fn salvage_does_not_believe_the_log_of_another_database() {
+    let place = Scratch::new("foreign-log");
+    let (db, other) = (place.at("db"), place.at("other"));
+    for (dir, size) in [(&db, "8192"), (&other, "16384")] {
+        ok(&["create", dir, "--page-size", size], "");
+        ok(&["load", dir, "--keyspace", "numbers"], rows(5000));
+    }
+    std::fs::copy(Path::new(&other).join("log"), Path::new(&db).join("log")).unwrap();
+    let out = varve(&["salvage", &db], "");
+    assert_eq!(out.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("the log is of another database"), "{out:?}");
+    assert_eq!(String::from_utf8_lossy(&out.stdout).lines().count(), 5000);
+}
+
 #[test]
 fn a_backup_that_is_being_written_is_not_written_by_another_command() {
     let place = Scratch::new("two-writers");

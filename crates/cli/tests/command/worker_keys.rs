@@ -1,15 +1,13 @@
 //! Workers that are reached from other machines: connections that are encrypted, between sides that know each other.
 
-mod support;
-
+use crate::support::serves::Serves;
+use crate::support::{Scratch, fails, ok};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use support::serves::Serves;
-use support::{Scratch, fails, ok};
 use varve_rt::Mutex;
 
 /// Makes a key for each name.

@@ -1,13 +1,46 @@
 //! `varve shell` from a pipe: what it prints, transactions, errors and their exit status.
 
-mod support;
-
-use support::{Scratch, fails, ok};
+use crate::support::{Scratch, fails, ok};
+use std::io::{BufRead, BufReader, Write};
 
 fn database(place: &Scratch) -> String {
     let dir = place.at("db");
     ok(&["create", &dir, "--keyspace", "fruit"], "");
     dir
+}
+
+/// An open database is in use, by whatever way somebody comes to its files, and whatever became of `lock`.
+#[test]
+fn nobody_else_writes_what_a_shell_has_open() {
+    let place = Scratch::new("held");
+    let (db, other) = (place.at("db"), place.at("other"));
+    ok(&["create", &db, "--keyspace", "t"], "");
+    std::fs::create_dir(&other).unwrap();
+    for part in ["data", "log"] {
+        std::os::unix::fs::symlink(format!("../db/{part}"), format!("{other}/{part}")).unwrap();
+    }
+    let mut shell = std::process::Command::new(env!("CARGO_BIN_EXE_varve"))
+        .args(["shell", &db, "--quiet"])
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut to = shell.stdin.take().unwrap();
+    to.write_all(b"put t a 1\nget t a\n").unwrap();
+    let mut said = BufReader::new(shell.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains('1') {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0, "the shell answers");
+    }
+    assert!(fails(&["put", &other, "t", "b", "2"], "", 5).contains("in use from elsewhere"));
+    std::fs::remove_file(format!("{db}/lock")).unwrap();
+    assert!(fails(&["put", &db, "t", "b", "2"], "", 5).contains("in use from elsewhere"));
+    assert!(fails(&["get", &db, "t", "a"], "", 5).contains("in use from elsewhere"));
+    drop(to);
+    assert!(shell.wait().unwrap().success());
+    assert_eq!(ok(&["get", &db, "t", "a"], ""), "1\n");
+    assert!(ok(&["check", &db], "").contains("no damage found"));
 }
 
 #[test]
@@ -95,7 +128,7 @@ fn errors_have_the_status_of_their_kind_and_end_a_script() {
     let help = ok(&["shell", &dir], "help\nhelp scan\n");
     assert!(help.contains("rollback") && help.contains("--prefix") && help.contains("hexadecimal"), "{help}");
     // Each of them closed the database.
-    let info = support::varve(&["info", &dir], "");
+    let info = crate::support::varve(&["info", &dir], "");
     assert_eq!(String::from_utf8_lossy(&info.stderr), "");
 }
 

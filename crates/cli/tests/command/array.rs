@@ -1,10 +1,8 @@
 //! A database on an array of drives as its operator meets it: made, watched, and what a drive that is missing, swapped
 //! or old means.
 
-mod support;
-
+use crate::support::{Scratch, fails, ok};
 use std::path::Path;
-use support::{Scratch, fails, ok};
 
 const ROWS: u32 = 20_000;
 
