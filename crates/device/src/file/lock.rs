@@ -56,6 +56,7 @@ impl DirLock {
     /// # Errors
     /// [`DeviceError::Locked`] if it is in use from another directory; errors of opening it.
     pub fn add(&mut self, path: &Path, alone: bool) -> Result<(), DeviceError> {
+        assert!(!path.ends_with(FILE), "the lock is no part");
         let name: Arc<str> = path.display().to_string().into();
         let fail = |e: std::io::Error| {
             DeviceError::from_errno(OpKind::Open, &name, 0, 0, e.raw_os_error().unwrap_or(libc::EIO))

@@ -11,6 +11,7 @@ use std::path::Path;
 /// # Errors
 /// Those of the system; `InvalidData` for what is no such file, or no text.
 pub fn read_text(path: impl AsRef<Path>, most: u64) -> Result<String> {
+    assert!(most < u64::MAX, "one byte more shows that there are more");
     let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
     let found = file.metadata()?;
     if !found.is_file() {

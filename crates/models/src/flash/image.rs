@@ -336,10 +336,19 @@ pub fn create_image(path: &Path, flash: &FlashConfig, modes: &[CellMode], paced:
         return Err(broken(path, "what describes it does not fit its head: fewer chips"));
     }
     let io = |e: io::Error| broken(path, e);
-    let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(io)?;
-    file.set_len(Places::of(flash.geometry).len()).map_err(io)?;
-    file.write_all_at(&bytes, 0).map_err(io)?;
-    file.sync_all().map_err(io)
+    if path.symlink_metadata().is_ok() {
+        return Err(io(io::ErrorKind::AlreadyExists.into()));
+    }
+    // It gets its name when it is whole: who is killed before leaves nothing that looks like an image that was cut.
+    let mut unfinished = path.as_os_str().to_owned();
+    unfinished.push(".new");
+    let file = OpenOptions::new().write(true).create(true).truncate(true).open(&unfinished).map_err(io)?;
+    let written = file
+        .set_len(Places::of(flash.geometry).len())
+        .and_then(|()| file.write_all_at(&bytes, 0))
+        .and_then(|()| file.sync_all())
+        .and_then(|()| std::fs::rename(&unfinished, path));
+    written.inspect_err(|_| drop(std::fs::remove_file(&unfinished))).map_err(io)
 }
 
 /// What an image is an array of.

@@ -570,9 +570,8 @@ fn lock(dir: &Path, read_only: bool) -> Result<DirLock> {
     })
 }
 
-/// Locks the parts themselves: another directory may have links to the same, and who removes the file `lock` does not
-/// get past it. (The image of native flash has a lock of its own.) A file that is not there yet is nobody's. `fast`: the
-/// fast device is one of the database.
+/// Locks the parts: another directory may have links to them, and somebody may have removed the file `lock`. (The image
+/// of native flash has a lock of its own.) What is not there yet is nobody's. `fast`: the database has a fast device.
 fn lock_parts(lock: &mut DirLock, (dir, fast): (&Path, bool), read_only: bool) -> Result<()> {
     let of_its_own = |part: &String| part == FLASH || part == DirLock::FILE || part == FAST && !fast;
     for part in all_parts(dir).filter(|part| !of_its_own(part)) {

@@ -125,9 +125,9 @@ impl Layout {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     /// Memory for everything: frames, page table, log buffers, locks, write sets, versions. Bytes; 0, the default: a
-    /// quarter of the memory that the process may have, by its control group, `ulimit -v` or the machine (in a simulation 256 MiB).
-    /// [`Stats::cache_bytes`](crate::Stats::cache_bytes) says what that came to. It is reserved, and taken as it is
-    /// needed.
+    /// quarter of the memory that the process may have, by its control group, `ulimit -v` or the machine (in a
+    /// simulation 256 MiB). [`Stats::cache_bytes`](crate::Stats::cache_bytes) says what that came to. It is reserved,
+    /// and taken as it is needed.
     pub cache_bytes: u64,
     /// Open without writing a byte. Needs a database that was closed cleanly. Default: no.
     pub read_only: bool,

@@ -71,6 +71,10 @@ impl<V> KeyMap<V> {
                 Some(block) => block.push((key, value)),
                 None => blocks.push(vec![(key, value)]),
             }
+            debug_assert!(
+                blocks.len() == 1 || blocks[blocks.len() - 2].len() == BLOCK,
+                "blocks before the last are full"
+            );
             return None;
         }
         match find(blocks, &key).expect("there is a block") {
@@ -91,6 +95,7 @@ impl<V> KeyMap<V> {
                 if blocks[block].is_empty() {
                     blocks.pop();
                 }
+                debug_assert!(blocks.last().is_none_or(|block| !block.is_empty()), "no block is empty");
                 return Some(value);
             }
         }
@@ -99,8 +104,10 @@ impl<V> KeyMap<V> {
 
     /// The same rows as a tree, from here on.
     fn tree(&mut self) -> &mut BTreeMap<KeyBuf, V> {
+        let len = self.len();
         if let Blocks(blocks) = &mut self.rows {
-            let rows = std::mem::take(blocks).into_iter().flatten().collect();
+            let rows: BTreeMap<_, _> = std::mem::take(blocks).into_iter().flatten().collect();
+            assert_eq!(rows.len(), len, "each key was there once");
             self.rows = Tree(rows);
         }
         let Tree(map) = &mut self.rows else { unreachable!("it was just made one") };
@@ -130,8 +137,10 @@ impl<V> KeyMap<V> {
                     Bound::Included(key) => place(key, true),
                     Bound::Excluded(key) => place(key, false),
                 };
-                let index = |(block, at): (usize, usize)| block * BLOCK + at;
-                Iter::Blocks(blocks, index(start)..index(end).min(self.len()).max(index(start)))
+                let index = |(block, at): (usize, usize)| (block * BLOCK + at).min(self.len());
+                let (start, end) = (index(start), index(end));
+                assert!(start <= end, "a range that can hold keys");
+                Iter::Blocks(blocks, start..end)
             }
             Tree(map) => Iter::Tree(map.range::<[u8], _>((low, high))),
         }

@@ -20,6 +20,13 @@ pub struct Portable {
     threads: Arc<Threads>,
 }
 
+impl Portable {
+    /// Threads that it has started to make requests.
+    pub fn threads(&self) -> usize {
+        self.threads.started()
+    }
+}
+
 /// Makes what was written to the file durable.
 #[cfg(target_vendor = "apple")]
 pub(super) fn sync(fd: RawFd) -> Result<(), i32> {

@@ -73,6 +73,13 @@ impl Job {
 }
 
 impl Threads {
+    /// How many there are.
+    pub fn started(&self) -> usize {
+        let started = *self.started.lock();
+        assert!(started <= MOST, "no more than there may be");
+        started
+    }
+
     /// Counts `n` more requests, for which there are threads then, as far as there may be. Fails when there is none.
     fn begin(&self, n: usize) -> Result<(), i32> {
         let mut started = self.started.lock();

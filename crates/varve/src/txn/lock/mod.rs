@@ -385,6 +385,7 @@ impl KeyspaceLocks {
         }
         let mut by_shard: [Vec<&KeyBuf>; SHARDS] = std::array::from_fn(|_| Vec::new());
         keys.iter().for_each(|key| by_shard[self.shard_of(key)].push(key));
+        assert_eq!(by_shard.iter().map(Vec::len).sum::<usize>(), keys.len(), "each key is in one shard");
         for (shard, keys) in self.shards.iter().zip(by_shard) {
             if !shard.release_alone(budget, &keys, owner) {
                 shard.release_all(budget, &keys, owner);

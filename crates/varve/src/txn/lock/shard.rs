@@ -2,9 +2,9 @@
 //!
 //! Queues are first come, first served, with direct hand-over; only a holder of S that asks for X (an upgrade) goes to
 //! the front. Invariants: an entry has a holder; it is X with one holder or S with one or more; the front of its queue
-//! does not fit its holders. `counts` is written by whoever has the entries, and raised, sequentially consistent, before
-//! an acquirer looks at the intervals, so that a scan that has published its interval may skip a shard that counts
-//! none.
+//! does not fit its holders. `counts` is written by whoever has the entries, and raised, sequentially consistent,
+//! before an acquirer looks at the intervals, so that a scan that has published its interval may skip a shard that
+//! counts none.
 //!
 //! Lock order: a shard's mutex is taken with no other lock-table mutex held.
 
@@ -232,7 +232,9 @@ impl Shard {
         charge(Cost::LockRelease, keys.len() as u64);
         let given = keys.iter().map(|key| bytes_of(key)).sum();
         let gone = std::mem::take(&mut entries.map);
-        self.lower(self.counts.load(Ordering::Relaxed));
+        let counts = self.counts.load(Ordering::Relaxed);
+        assert_eq!(counts % EXCLUSIVE, keys.len() as u64, "locks are counted");
+        self.lower(counts);
         entries.credit.give(budget, given);
         drop(entries);
         drop(gone);
