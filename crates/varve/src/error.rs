@@ -446,7 +446,7 @@ impl From<DeviceError> for Error {
                 Error::Permission(format!("{device} cannot be opened ({})", reason(errno)))
             }
             DeviceError::Resources { .. } => Error::Resources(e.to_string()),
-            DeviceError::NoLock { .. } => Error::Mismatch(e.to_string()),
+            DeviceError::NoLock { .. } => Error::Invalid(e.to_string()),
             // Nobody reads where nothing was written: the file became shorter.
             DeviceError::OutOfRange { op: OpKind::Read, .. } => Error::Corrupt(Damage::Device(e.to_string())),
             _ => Error::Io(e),

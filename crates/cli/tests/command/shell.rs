@@ -41,6 +41,13 @@ fn nobody_else_writes_what_a_shell_has_open() {
     assert!(shell.wait().unwrap().success());
     assert_eq!(ok(&["get", &db, "t", "a"], ""), "1\n");
     assert!(ok(&["check", &db], "").contains("no damage found"));
+    // A lock that leads to the log is refused, and the log stays.
+    std::fs::remove_file(format!("{db}/lock")).unwrap();
+    std::os::unix::fs::symlink("log", format!("{db}/lock")).unwrap();
+    let told = fails(&["put", &db, "t", "b", "2"], "", 2);
+    assert!(told.contains("is a link") && told.contains("move it away") && !told.contains("backup"), "{told}");
+    std::fs::remove_file(format!("{db}/lock")).unwrap();
+    ok(&["put", &db, "t", "b", "2"], "");
 }
 
 #[test]
