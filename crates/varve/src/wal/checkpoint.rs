@@ -27,8 +27,6 @@ use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 use varve_rt::{Event, JoinHandle, Mutex, now};
 use varve_volume::Lsn;
 
-/// Replay rate assumed before the first measured recovery, bytes of log per second: that of a slow disk.
-pub const DEFAULT_REPLAY_RATE: u64 = 50 << 20;
 /// A measured rate below this is not believed: the bound would stop all work.
 const LEAST_REPLAY_RATE: u64 = 4 << 20;
 /// Parts in which the pages are written, between which the pace is checked.
@@ -165,7 +163,7 @@ impl Checkpointer {
 
     /// Bytes of log that recovery may have to redo within the bound.
     pub fn redo_budget(&self) -> u64 {
-        let rate = self.log.replay_rate().unwrap_or(DEFAULT_REPLAY_RATE).max(LEAST_REPLAY_RATE);
+        let rate = self.log.expected_replay_rate().max(LEAST_REPLAY_RATE);
         (rate as f64 * self.cfg.recovery_bound.as_secs_f64()) as u64
     }
 
@@ -258,6 +256,8 @@ impl Checkpointer {
                 break;
             }
             self.log.checkpoint_wanted().reset();
+            // The log's device was measured since, as the log grew.
+            self.log.set_redo_budget(self.redo_budget());
             if !self.log.needs_checkpoint() {
                 continue;
             }

@@ -1,8 +1,8 @@
 //! The flusher: a daemon that writes out what nobody waits for.
 //!
 //! It keeps the promise of `async` commits (durable within a bounded delay), tells those who listen for a place to be
-//! durable (`listeners`), and drains the buffer when a good part of it is filled. It holds the log weakly, so a log
-//! that is dropped without being stopped ends its flusher.
+//! durable (`listeners`), has the ring grown before it is full (`growth`), and drains the buffer when a good part of it
+//! is filled. It holds the log weakly, so a log that is dropped without being stopped ends its flusher.
 //!
 //! Invariants: `wanted` only rises, and is raised before `due` is set; `due` is 0 or lies at most the delay ahead, and
 //! who finds it 0 sets it and wakes the daemon; it is told of every listener that is due.
@@ -83,6 +83,7 @@ impl Flusher {
             let Some(log) = log.upgrade() else { return };
             log.faults().pass(Place::Flusher);
             log.tell_listeners(false);
+            log.grow_ahead();
             log.drain(log.pressure());
             let time = Instant::from_nanos(due);
             if due != 0 && now() >= time {

@@ -45,13 +45,6 @@ impl Log {
         self.completed_redo().min(self.held.load(Ordering::Acquire))
     }
 
-    /// Takes over the room that the ring has now.
-    pub(super) fn set_limit(&self, disk: &Disk) {
-        let limit = disk.sb.ring.limit(self.kept_from(disk));
-        let before = self.limit.swap(limit, Ordering::AcqRel);
-        assert!(before <= limit, "room in the ring that was given is not taken back");
-    }
-
     /// Gives up the hold, if there is one: the database is being closed.
     pub(super) fn end_hold(&self) {
         let disk = self.disk.lock();

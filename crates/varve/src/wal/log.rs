@@ -12,6 +12,7 @@ use super::features::{Feature, Features};
 use super::flusher::Flusher;
 use super::format::{BLOCK, FIRST_LSN, GROUP_HEADER, GroupHeader, GroupKind, block_ceil, group_size};
 use super::generation::Companion;
+use super::growth::Growth;
 use super::reader::LogReader;
 use super::resume::Gap;
 use super::ring::{RING_START, Ring};
@@ -58,6 +59,7 @@ pub struct Log {
     pub(super) redo: AtomicU64,
     /// First LSN past what the ring has room for.
     pub(super) limit: AtomicU64,
+    pub(super) growth: Growth,
     /// The log is being read from here on, so the ring keeps it. [`Lsn::MAX`]: nobody reads.
     pub(super) held: AtomicU64,
     /// Held while the image floor is raised.
@@ -202,6 +204,7 @@ impl Log {
             ring: RwLock::new(sb.ring.clone()),
             redo: AtomicU64::new(sb.place(sb.redo)),
             limit: AtomicU64::new(sb.ring.limit(sb.place(sb.redo))),
+            growth: Growth::new(),
             held: AtomicU64::new(Lsn::MAX),
             raising: Mutex::new(()),
             resumed: AtomicBool::new(false),
@@ -516,6 +519,7 @@ impl Log {
 
     /// Starts the flusher.
     pub fn start(self: &Arc<Self>) -> Result<()> {
+        self.set_limit(&self.disk.lock());
         let flusher = self.flusher.start(Arc::downgrade(self), &self.health)?;
         let before = self.daemon.lock().replace(flusher);
         assert!(before.is_none(), "one flusher runs at a time");
@@ -527,12 +531,13 @@ impl Log {
         self.flusher.stop();
     }
 
-    /// Ends the flusher and waits for it. What is not durable stays so. Readers behind the writers are told.
+    /// Ends the log's threads and waits for them. What is not durable stays so. Readers behind the writers are told.
     pub fn stop(&self) {
         self.end_hold();
         self.end();
         let daemon = self.daemon.lock().take();
         Health::join(daemon);
+        self.stop_growing();
     }
 
     /// Counters, and the log's positions.

@@ -13,6 +13,7 @@ mod features;
 mod flusher;
 mod format;
 mod generation;
+mod growth;
 mod hold;
 mod listeners;
 mod log;

@@ -20,7 +20,7 @@ pub const MAX_SIZED: usize = MAX_SEGMENTS / 4;
 /// Of what a ring with segments of its own sizes holds when it has grown, the part that a new segment is.
 const PART: u64 = 16;
 /// A ring grows by at most so much at a time, or by a sixteenth: whoever waits for it, waits until that was zeroed.
-const STEP: u64 = 64 << 20;
+pub const STEP: u64 = 64 << 20;
 /// A ring of equal segments that could list this many keeps to them when it grows.
 const EQUAL: u64 = 512;
 

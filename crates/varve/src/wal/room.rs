@@ -1,5 +1,5 @@
-//! Room in the ring: writers make sure of it before they take latches; it grows, or they wait for a checkpoint, which
-//! is asked for by the log's age.
+//! Room in the ring: writers make sure of it before they take latches; it grows (`growth`), or they wait for a
+//! checkpoint, which is asked for by the log's age.
 //!
 //! Invariants: the ring grows and shrinks under the lock `disk`. One that grew is in a durable superblock before
 //! anything is written to what is new; one that shrank, before anything is written to where the stream goes on, and
@@ -85,9 +85,12 @@ impl Log {
             return Err(Error::TransactionTooLarge { what: "log", needed: bytes as u64, limit: self.max_group() });
         }
         let need = block_ceil(group_size(bytes)) + BLOCK + LogConfig::slack(self.capacity.load(Ordering::Relaxed));
-        let age = self.tail.position().saturating_sub(self.completed_redo());
-        if age > self.age_limit() && !self.wanted.is_set() {
+        let end = self.tail.position();
+        if end.saturating_sub(self.completed_redo()) > self.age_limit() && !self.wanted.is_set() {
             self.wanted.set();
+        }
+        if self.wants_growth(end) {
+            self.flusher.nudge();
         }
         if self.has_space(need) {
             return Ok(());
@@ -155,31 +158,8 @@ impl Log {
         Ok(())
     }
 
-    /// Grows the ring so that positions below `limit` have room, to at most `most` bytes; at least by a segment.
-    fn grow(&self, limit: Lsn, most: u64) -> Result<()> {
-        let mut disk = self.disk.lock();
-        let ring = &disk.sb.ring;
-        let kept = self.kept_from(&disk);
-        let have = ring.limit(kept);
-        let room = most.saturating_sub(ring.capacity()) / ring.unit * ring.unit;
-        if have >= limit || room == 0 {
-            // The room is there: whoever made it may have ended before it could tell.
-            self.set_limit(&disk);
-            return Ok(());
-        }
-        assert!(have >= self.limit.load(Ordering::Acquire), "writers know of no more room than there is");
-        let Some(grown) = ring.grown(kept, &ring.more((limit - have).min(room), self.cfg.max_capacity)) else {
-            return Err(Error::NoSpace("the log's ring: it has the most segments that a superblock can list".into()));
-        };
-        self.dev.set_len(grown.device_len())?;
-        self.store_ring(&mut disk, grown)?;
-        self.set_limit(&disk);
-        add(&self.stats.growths, 1);
-        Ok(())
-    }
-
     /// Makes another ring known, durably, and uses it from here on.
-    fn store_ring(&self, disk: &mut Disk, ring: Ring) -> Result<()> {
+    pub(super) fn store_ring(&self, disk: &mut Disk, ring: Ring) -> Result<()> {
         let mut sb = disk.sb.clone();
         sb.set_ring(ring);
         self.store_superblock(disk, sb)?;

@@ -176,7 +176,7 @@ fn fill_some(rows: &Keyspace) {
 #[test]
 fn a_panic_amid_the_pieces_of_a_commit_shows_nobody_half_of_it() {
     let mut half_way = 0;
-    for writes in (0..40).step_by(13) {
+    for writes in (0..16).step_by(3) {
         let (data, log) = (MemDevice::new(0), Trap::new("large"));
         let (db, rows) = create(data, log.clone());
         let put_all = |db: &Db, rows: &Keyspace, value: u8| {

@@ -4,6 +4,7 @@ mod basic;
 mod checkpoints;
 mod cuts;
 mod damage;
+mod growing;
 mod pages;
 mod recoveries;
 mod shrinking;
