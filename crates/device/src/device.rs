@@ -82,6 +82,12 @@ pub trait Device: Send + Sync {
     /// is durable when this returns. Space for it is reserved where the file system can.
     fn set_len(&self, len: u64) -> Result<(), DeviceError>;
 
+    /// As [`Device::set_len`], for what is going to be written in large pieces: a device that writes what it grows by,
+    /// so that small durable writes to it are fast, need not do so.
+    fn reserve_len(&self, len: u64) -> Result<(), DeviceError> {
+        self.set_len(len)
+    }
+
     /// Begins every request of the batch; they complete in any order. A flush covers the writes that *completed* before
     /// its submission. Requests that overlap while in flight, one of them a write, have no defined order.
     fn submit(&self, batch: Vec<Io>) -> Ticket;

@@ -219,6 +219,18 @@ impl Watched {
         self.poisons && matches!(op, Op::Flush | Op::Write { durable: true })
     }
 
+    fn resize(&self, resize: impl FnOnce(&dyn Device) -> Result<(), DeviceError>) -> Result<(), DeviceError> {
+        self.refuse(Op::Write { durable: true })?;
+        let result = resize(&*self.inner);
+        if let Err(e) = &result
+            && self.poisons
+            && !resized_nothing(e)
+        {
+            self.failed(e);
+        }
+        result
+    }
+
     fn failed(&self, error: &DeviceError) {
         self.health.poison(&error.to_string());
     }
@@ -248,15 +260,11 @@ impl Device for Watched {
     }
 
     fn set_len(&self, len: u64) -> Result<(), DeviceError> {
-        self.refuse(Op::Write { durable: true })?;
-        let result = self.inner.set_len(len);
-        if let Err(e) = &result
-            && self.poisons
-            && !resized_nothing(e)
-        {
-            self.failed(e);
-        }
-        result
+        self.resize(|device| device.set_len(len))
+    }
+
+    fn reserve_len(&self, len: u64) -> Result<(), DeviceError> {
+        self.resize(|device| device.reserve_len(len))
     }
 
     fn submit(&self, batch: Vec<Io>) -> Ticket {

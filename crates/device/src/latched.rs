@@ -91,6 +91,10 @@ impl Device for Latched {
         self.promise(resized_nothing, || self.inner.set_len(len))
     }
 
+    fn reserve_len(&self, len: u64) -> Result<(), DeviceError> {
+        self.promise(resized_nothing, || self.inner.reserve_len(len))
+    }
+
     /// A batch that promises something is waited for here.
     fn submit(&self, batch: Vec<Io>) -> Ticket {
         let promised: Vec<bool> = batch.iter().map(promises).collect();

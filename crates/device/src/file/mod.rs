@@ -239,8 +239,35 @@ impl Inner {
         }
     }
 
+    /// Gives the file another length, durably; `prewrite`: what is new is written.
+    fn resize(&self, len: u64, prewrite: bool) -> Result<(), DeviceError> {
+        let (op, device) = (OpKind::SetLen, self.name.clone());
+        if varve_rt::in_simulation() {
+            return Err(DeviceError::InSimulation { device });
+        }
+        if self.options.read_only {
+            return Err(DeviceError::ReadOnly { op, device });
+        }
+        let _guard = self.growing.lock();
+        let (old, len) = (self.len(), len.next_multiple_of(device::BLOCK as u64));
+        if self.block_device {
+            let fits = len <= old;
+            return if fits { Ok(()) } else { Err(DeviceError::NoSpace { op, device, offset: old, len: len - old }) };
+        }
+        if len > old {
+            self.grow((old, len), prewrite)?;
+        } else if len < old {
+            // Requests past the new end are refused from here on, before the bytes go.
+            self.len.store(len, Relaxed);
+            self.truncate(len).map_err(|e| DeviceError::from_errno(op, &self.name, len, old - len, e))?;
+        }
+        self.execute(&Io::flush(), 0)?;
+        self.len.store(len, Relaxed);
+        Ok(())
+    }
+
     /// Lengthens the file. On an error the old length is restored as far as possible.
-    fn grow(&self, old: u64, len: u64) -> Result<(), DeviceError> {
+    fn grow(&self, (old, len): (u64, u64), prewrite: bool) -> Result<(), DeviceError> {
         assert!(len > old && (old | len).is_multiple_of(device::BLOCK as u64), "a file grows by whole blocks");
         let fail = |errno| DeviceError::from_errno(OpKind::SetLen, &self.name, old, len - old, errno);
         // What lies past the last whole block is no part of the device and must not show up as its bytes.
@@ -250,7 +277,7 @@ impl Inner {
                 self.note("space cannot be reserved (fallocate), writing zeros instead");
                 self.truncate(len).map_err(fail)?;
             }
-            if !reserved || self.options.prewrite { self.write_zeros(old, len) } else { Ok(()) }
+            if !reserved || prewrite { self.write_zeros(old, len) } else { Ok(()) }
         });
         if result.is_err() {
             // The error that matters is the first; a file left longer than the device does no harm.
@@ -300,30 +327,11 @@ impl Device for FileDevice {
     }
 
     fn set_len(&self, len: u64) -> Result<(), DeviceError> {
-        let d = &*self.inner;
-        let (op, device) = (OpKind::SetLen, d.name.clone());
-        if varve_rt::in_simulation() {
-            return Err(DeviceError::InSimulation { device });
-        }
-        if d.options.read_only {
-            return Err(DeviceError::ReadOnly { op, device });
-        }
-        let _guard = d.growing.lock();
-        let (old, len) = (d.len(), len.next_multiple_of(device::BLOCK as u64));
-        if d.block_device {
-            let fits = len <= old;
-            return if fits { Ok(()) } else { Err(DeviceError::NoSpace { op, device, offset: old, len: len - old }) };
-        }
-        if len > old {
-            d.grow(old, len)?;
-        } else if len < old {
-            // Requests past the new end are refused from here on, before the bytes go.
-            d.len.store(len, Relaxed);
-            d.truncate(len).map_err(|e| DeviceError::from_errno(op, &d.name, len, old - len, e))?;
-        }
-        d.execute(&Io::flush(), 0)?;
-        d.len.store(len, Relaxed);
-        Ok(())
+        self.inner.resize(len, self.inner.options.prewrite)
+    }
+
+    fn reserve_len(&self, len: u64) -> Result<(), DeviceError> {
+        self.inner.resize(len, false)
     }
 
     fn submit(&self, batch: Vec<Io>) -> Ticket {

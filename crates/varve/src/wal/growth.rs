@@ -1,52 +1,50 @@
 //! The ring grows: ahead of its writers, in a thread that lives for one growth, or by who must have the room now.
 //!
-//! New segments are written with zeros first, so that durable writes to them are fast later; that takes a while. So
-//! when little of the ring is left, and a checkpoint would not have to come before more is needed, the flusher has it
-//! grown. Writers that were faster wait for that growth, or grow the ring themselves.
+//! New segments are written with zeros first (`zeros`), which takes a while. So when little of the ring is left, and a
+//! checkpoint would not have to come before more is needed, the flusher has it grown. Writers that were faster wait for
+//! that growth, or grow the ring themselves.
 //!
 //! Lock order: `turn` before `disk`. The device gets longer under `turn` alone, so commits, checkpoints and counters go
 //! on meanwhile.
 //!
-//! Invariants: one ring grows at a time; a ring that grew is in a durable superblock before anything is written to what
+//! Invariants: one grows the ring at a time; a ring that grew is in a durable superblock before anything is written to what
 //! is new; a device is longer than its ring only while somebody has the turn, or after a crash.
 
 use super::LogConfig;
 use super::format::BLOCK;
 use super::log::{Disk, Log};
-use super::ring::{Ring, STEP};
+use super::ring::Ring;
 use super::stats::add;
+use super::zeros::Zeros;
 use crate::error::{Error, Result};
 use crate::role::{self, Role};
 use std::sync::Arc;
-use varve_device::{Device, DeviceKind, Health};
+use varve_device::{Device, Health};
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
-use varve_rt::{JoinHandle, Mutex, now};
+use varve_rt::{JoinHandle, Mutex};
 use varve_volume::Lsn;
-
-/// Replay rates expected before the first measured recovery, least and most, bytes of log per second: that of a slow
-/// disk, and what one processor was seen to replay.
-const EXPECTED_RATES: (u64, u64) = (50 << 20, 200 << 20);
-/// Less than this says nothing about a device's rate.
-const MEASURABLE: u64 = 4 << 20;
 
 /// What growing needs.
 pub(super) struct Growth {
-    turn: Mutex<()>,
+    pub(super) turn: Mutex<()>,
     /// Past this end of the log the ring is to be grown ahead; [`Lsn::MAX`]: it is large enough, or grows already.
     from: AtomicU64,
     /// A thread grows it ahead.
     busy: AtomicBool,
     /// The thread that grew it last.
     grower: Mutex<Option<JoinHandle<()>>>,
-    /// Bytes per second at which what was new was written with zeros and flushed: the most, as others write beside it.
-    /// 0: not measured.
-    write_rate: AtomicU64,
+    pub(super) zeros: Zeros,
 }
 
 impl Growth {
     pub fn new() -> Growth {
-        let (from, write_rate) = (AtomicU64::new(Lsn::MAX), AtomicU64::new(0));
-        Growth { turn: Mutex::new(()), from, busy: AtomicBool::new(false), grower: Mutex::new(None), write_rate }
+        Growth {
+            turn: Mutex::new(()),
+            from: AtomicU64::new(Lsn::MAX),
+            busy: AtomicBool::new(false),
+            grower: Mutex::new(None),
+            zeros: Zeros::default(),
+        }
     }
 }
 
@@ -59,7 +57,7 @@ impl Log {
         if capacity + ring.unit > self.max_capacity() || limit >= suffices {
             return Lsn::MAX;
         }
-        limit - LogConfig::slack(capacity) - (capacity / 4).min(STEP)
+        limit - LogConfig::slack(capacity) - (capacity / 4).min(self.step())
     }
 
     /// Takes over the room that the ring has now.
@@ -75,19 +73,24 @@ impl Log {
         end > self.growth.from.load(Ordering::Acquire)
     }
 
-    /// Has the ring grown by a thread of its own if little of it is left; the flusher asks.
+    /// Has the ring grown by a thread of its own if little of it is left, or written where that was left out; the
+    /// flusher asks.
     pub(super) fn grow_ahead(self: &Arc<Self>) {
         let growth = &self.growth;
-        if !self.wants_growth(self.tail.position()) || growth.busy.swap(true, Ordering::AcqRel) {
+        let grows = self.wants_growth(self.tail.position());
+        if !(grows || self.wants_zeros()) || growth.busy.swap(true, Ordering::AcqRel) {
             return;
         }
-        // Not again before the room changes: a full device is asked once.
-        growth.from.store(Lsn::MAX, Ordering::Release);
         let log = self.clone();
         let life = move || {
             role::set(Role::Log);
             // What fails here fails again, and is told, when a writer must have the room.
-            let _ = log.grow_by_a_step();
+            if grows {
+                // Not again before the room changes: a full device is asked once.
+                log.growth.from.store(Lsn::MAX, Ordering::Release);
+                let _ = log.grow_by_a_step();
+            }
+            let _ = log.write_zeros();
             log.growth.busy.store(false, Ordering::Release);
         };
         match self.health().spawn("log-grower", life) {
@@ -115,9 +118,9 @@ impl Log {
                 self.set_limit(&disk);
                 return Ok(());
             }
-            (ring.device_len(), ring.more(ring.unit, self.max_capacity()))
+            (ring.device_len(), ring.more(ring.unit, self.max_capacity(), self.step()))
         };
-        self.lengthen(len + lens.iter().sum::<u64>())?;
+        let written = self.lengthen(len + lens.iter().sum::<u64>())?;
         let mut disk = self.disk.lock();
         if disk.sb.clean || disk.sb.ring.device_len() != len {
             // It shrank, or the log was closed.
@@ -125,7 +128,7 @@ impl Log {
         }
         let kept = self.kept_from(&disk);
         let Some(grown) = disk.sb.ring.grown(kept, &lens) else { return self.cut_device(&disk) };
-        self.use_grown(&mut disk, grown)
+        self.use_grown(&mut disk, grown, written)
     }
 
     /// Grows the ring so that positions below `limit` have room, to at most `most` bytes; at least by a segment.
@@ -142,37 +145,23 @@ impl Log {
             return Ok(());
         }
         assert!(have >= self.limit.load(Ordering::Acquire), "writers know of no more room than there is");
-        let Some(grown) = ring.grown(kept, &ring.more((limit - have).min(room), self.cfg.max_capacity)) else {
+        let lens = ring.more((limit - have).min(room), self.cfg.max_capacity, self.step());
+        let Some(grown) = ring.grown(kept, &lens) else {
             return Err(Error::NoSpace("the log's ring: it has the most segments that a superblock can list".into()));
         };
-        self.lengthen(grown.device_len())?;
-        self.use_grown(&mut disk, grown)
+        let written = self.lengthen(grown.device_len())?;
+        self.use_grown(&mut disk, grown, written)
     }
 
-    /// Makes the device longer, and measures it: replay reads from it.
-    fn lengthen(&self, len: u64) -> Result<()> {
-        let (more, began) = (len.saturating_sub(self.dev.len()), now());
-        self.dev.set_len(len)?;
-        let took = began.elapsed().as_secs_f64();
-        // Only a file is known to write what is new.
-        if more >= MEASURABLE && took > 0.0 && self.dev.info().kind == DeviceKind::File {
-            self.growth.write_rate.fetch_max((more as f64 / took) as u64, Ordering::Relaxed);
-        }
-        Ok(())
-    }
-
-    /// Bytes of log per second that a recovery is expected to replay: as measured by the last one; before there was
-    /// one, half of the rate at which the log's device took zeros, within bounds.
-    pub fn expected_replay_rate(&self) -> u64 {
-        let (slowest, fastest) = EXPECTED_RATES;
-        let expected = || (self.growth.write_rate.load(Ordering::Relaxed) / 2).clamp(slowest, fastest);
-        self.replay_rate().unwrap_or_else(expected)
-    }
-
-    fn use_grown(&self, disk: &mut Disk, grown: Ring) -> Result<()> {
+    fn use_grown(&self, disk: &mut Disk, grown: Ring, written: bool) -> Result<()> {
         assert!(grown.device_len() <= self.dev.len(), "the device is as long as its ring");
+        let kept = self.kept_from(disk);
+        let before = disk.sb.ring.limit(kept);
         self.store_ring(disk, grown)?;
         self.set_limit(disk);
+        if !written {
+            self.note_unwritten(disk, before..disk.sb.ring.limit(kept));
+        }
         add(&self.stats.growths, 1);
         Ok(())
     }

@@ -23,6 +23,7 @@ use super::tail::{Refused, Tail};
 use super::writer::Writer;
 use super::{AppendError, Appended, Floor, LogConfig, LogState};
 use crate::error::{Error, Result};
+use std::ops::Range;
 use std::sync::{Arc, Weak};
 use varve_device::{Device, Faults, Health, Mistake, PoisonListener, Watched};
 use varve_rt::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -35,6 +36,14 @@ pub(super) struct Disk {
     /// A slot that holds it.
     slot: usize,
     pub idle: Idle,
+    /// Of the ring, what is reserved and was never written (`zeros`).
+    pub unwritten: Range<Lsn>,
+}
+
+impl Disk {
+    fn new(sb: Superblock, slot: usize) -> Disk {
+        Disk { sb, slot, idle: Idle::default(), unwritten: 0..0 }
+    }
 }
 
 /// The redo log of a database. Shared as `Arc<Log>`.
@@ -121,7 +130,7 @@ impl Log {
         dev.set_len(ring.device_len())?;
         let sb = Superblock::new(header, ring, first, birth);
         superblock::store(&*dev, 0, &sb, true)?;
-        let log = Log::new(dev, cfg, Disk { sb, slot: 0, idle: Idle::default() }, false, None)?;
+        let log = Log::new(dev, cfg, Disk::new(sb, 0), false, None)?;
         log.begin_appending(first, first, 1);
         Ok(log)
     }
@@ -178,7 +187,7 @@ impl Log {
         };
         // After a crash it may have been a torn write; a clean close wrote both.
         let damaged = state.damaged_superblock.clone().filter(|_| state.clean);
-        let disk = Disk { sb: loaded.sb, slot: loaded.slot, idle: Idle::default() };
+        let disk = Disk::new(loaded.sb, loaded.slot);
         Ok((Log::new(dev, cfg, disk, read_only, damaged)?, state))
     }
 

@@ -26,6 +26,7 @@ mod stats;
 mod superblock;
 mod tail;
 mod writer;
+mod zeros;
 
 #[cfg(test)]
 mod tests;

@@ -19,8 +19,6 @@ pub const MAX_SEGMENTS: usize = 1024;
 pub const MAX_SIZED: usize = MAX_SEGMENTS / 4;
 /// Of what a ring with segments of its own sizes holds when it has grown, the part that a new segment is.
 const PART: u64 = 16;
-/// A ring grows by at most so much at a time, or by a sixteenth: whoever waits for it, waits until that was zeroed.
-pub const STEP: u64 = 64 << 20;
 /// A ring of equal segments that could list this many keeps to them when it grows.
 const EQUAL: u64 = 512;
 
@@ -120,12 +118,12 @@ impl Ring {
     }
 
     /// Lengths of the segments that a ring gets when it must grow by `least` bytes, and to no more than `most` in all
-    /// (past which it grows by what it must).
-    pub fn more(&self, least: u64, most: u64) -> Vec<u64> {
+    /// (past which it grows by what it must); by at most `step`, or a sixteenth of what it holds.
+    pub fn more(&self, least: u64, most: u64, step: u64) -> Vec<u64> {
         let (have, up) = (self.capacity(), |n: u64| n.next_multiple_of(self.unit));
         let equal = self.is_equal() && (self.unit * EQUAL >= most || self.segments.len() > MAX_SIZED - PART as usize);
         let room = (most.saturating_sub(have) / self.unit * self.unit).max(up(least));
-        let wanted = if equal { have / 2 } else { have.min(STEP.max(have / PART)) };
+        let wanted = if equal { have / 2 } else { have.min(step.max(have / PART)) };
         let more = up(wanted).clamp(up(least), room).max(self.unit);
         let each = if equal { self.unit } else { up((have + more) / PART) };
         let mut lens = vec![each; (more / each) as usize];
@@ -228,6 +226,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    const STEP: u64 = 64 << 20;
+
     /// Where every block between two positions lies.
     fn places(ring: &Ring, from: Lsn, to: Lsn) -> Vec<u64> {
         (from / BLOCK..to / BLOCK).map(|block| ring.locate(block * BLOCK).0).collect()
@@ -279,7 +279,7 @@ mod tests {
         let (mut ring, mut redo, most) = (Ring::new(64 << 10, 16), 0, 64u64 << 30);
         while ring.capacity() < most {
             let before = ring.capacity();
-            let lens = ring.more(1, most);
+            let lens = ring.more(1, most, STEP);
             redo += 3 * ring.unit;
             ring = ring.grown(redo, &lens).expect("the table has room");
             let grew = ring.capacity() - before;
@@ -295,11 +295,11 @@ mod tests {
     #[test]
     fn equal_segments_stay_equal_where_a_table_can_list_them() {
         let ring = Ring::new(8 << 20, 8);
-        assert_eq!(ring.more(1, 4 << 30), [8 << 20; 4]);
+        assert_eq!(ring.more(1, 4 << 30, STEP), [8 << 20; 4]);
         let grown = ring.grown(100 << 20, &[8 << 20; 4]).unwrap();
         assert!(grown.is_equal());
-        assert!(Ring::new(4096, 200).more(1, 1 << 40).iter().all(|len| *len > 4096));
-        assert_eq!(ring.more(1, 64 << 20), [8 << 20], "what must be is given past the most");
+        assert!(Ring::new(4096, 200).more(1, 1 << 40, STEP).iter().all(|len| *len > 4096));
+        assert_eq!(ring.more(1, 64 << 20, STEP), [8 << 20], "what must be is given past the most");
     }
 
     #[test]

@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use varve_device::{Device, DeviceError, Io, Mistake, Place, Stream};
 use varve_rt::atomic::Ordering;
-use varve_rt::{Cost, Event, charge};
+use varve_rt::{Cost, Event, charge, now};
 use varve_volume::Lsn;
 
 /// A write under way, or done with one before it still under way.
@@ -223,10 +223,12 @@ impl Log {
         if !self.wait_filled(start, end) {
             return;
         }
+        let began = now();
         if let Err(e) = self.reserve_ring(end).and_then(|()| Ok(self.write_blocks(start, end)?)) {
             self.poison(&format!("log write at LSN {start}: {e}"));
             return;
         }
+        self.note_write(end, end - start, began);
         add(&self.stats.writes, 1);
         add(&self.stats.written_bytes, end - start);
         let mut writer = self.writer.lock();

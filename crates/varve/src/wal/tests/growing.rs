@@ -2,10 +2,10 @@
 
 use super::*;
 use std::time::Duration;
-use varve_device::{DeviceError, DeviceInfo, DeviceStats, Io, OpKind, Ticket};
+use varve_device::{DeviceError, DeviceInfo, DeviceStats, Io, Op, OpKind, Ticket};
 use varve_models::{Latency, MemOptions};
 use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
-use varve_rt::{now, sim, sleep};
+use varve_rt::{Rng, now, sim, sleep};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -16,6 +16,9 @@ struct Slow {
     takes: AtomicU64,
     full: AtomicBool,
     asked: AtomicU64,
+    /// Times it got longer without being written, and writes that need not be durable: zeros.
+    reserved: AtomicU64,
+    zeros: AtomicU64,
 }
 
 impl Slow {
@@ -24,14 +27,14 @@ impl Slow {
         let each = (MS, MS + Duration::from_nanos(1));
         let latency = Latency { read: each, write: each, durable: each, flush: each };
         let inner = MemDevice::with(0, MemOptions { latency, ..MemOptions::default() });
-        let (takes, asked) = (AtomicU64::new(0), AtomicU64::new(0));
-        Arc::new(Slow { inner, takes, full: AtomicBool::new(false), asked })
+        let zero = || AtomicU64::new(0);
+        let (takes, asked, reserved, zeros) = (zero(), zero(), zero(), zero());
+        Arc::new(Slow { inner, takes, full: AtomicBool::new(false), asked, reserved, zeros })
     }
 
-    /// A log with a ring of 1 MiB that may grow to 8.
-    fn log(self: &Arc<Slow>) -> Arc<Log> {
+    fn log(self: &Arc<Slow>, cfg: LogConfig) -> Arc<Log> {
         let dev: Arc<dyn Device> = self.clone();
-        let log = Log::create(dev, config(), header()).unwrap();
+        let log = Log::create(dev, cfg, header()).unwrap();
         log.start().unwrap();
         self.asked.store(0, Ordering::Release);
         log
@@ -67,7 +70,14 @@ impl Device for Slow {
         self.inner.set_len(len)
     }
 
+    fn reserve_len(&self, len: u64) -> Result<(), DeviceError> {
+        self.reserved.fetch_add(1, Ordering::AcqRel);
+        self.inner.set_len(len)
+    }
+
     fn submit(&self, batch: Vec<Io>) -> Ticket {
+        let zeros = batch.iter().filter(|io| io.op == Op::Write { durable: false }).count();
+        self.zeros.fetch_add(zeros as u64, Ordering::AcqRel);
         self.inner.submit(batch)
     }
 
@@ -76,8 +86,9 @@ impl Device for Slow {
     }
 }
 
+/// A ring of 1 MiB that may grow to 8.
 fn config() -> LogConfig {
-    LogConfig { capacity: 1 << 20, max_capacity: 8 << 20, ..small() }
+    LogConfig { capacity: 1 << 20, max_capacity: 8 << 20, buffer: 64 << 10, ..small() }
 }
 
 /// Appends a durable group of two blocks; the time that it took.
@@ -92,7 +103,7 @@ fn append(log: &Log, n: u64) -> Duration {
 /// The longest of 400 appends, when the device takes so many milliseconds to get longer.
 fn longest_append(takes: u64) -> Duration {
     let dev = Slow::new();
-    let log = dev.log();
+    let log = dev.log(config());
     dev.takes.store(takes, Ordering::Release);
     let longest = (0..400).map(|n| append(&log, n)).max().unwrap();
     log.stop();
@@ -117,7 +128,7 @@ fn commits_that_are_faster_wait_for_the_growth_that_is_under_way_and_for_no_seco
 fn a_full_device_is_asked_ahead_once_after_each_checkpoint() {
     let asked = || {
         let dev = Slow::new();
-        let log = dev.log();
+        let log = dev.log(config());
         dev.full.store(true, Ordering::Release);
         let mut n = 0;
         let mut asked = Vec::new();
@@ -135,4 +146,46 @@ fn a_full_device_is_asked_ahead_once_after_each_checkpoint() {
         asked
     };
     assert_eq!(sim::run(sim::Config::default(), asked).unwrap(), [(1, 0), (2, 0), (3, 0)]);
+}
+
+/// Loads and small durable commits by turns, and a checkpoint now and then; how often the ring was only reserved, and
+/// what was written afterwards.
+fn loads_and_commits(seed: u64) -> (u64, u64) {
+    let (dev, mut rng) = (Slow::new(), Rng::from_seed(seed));
+    let log = dev.log(LogConfig { max_capacity: 64 << 20, ..config() });
+    let (mut n, mut first) = (0, 0);
+    for _ in 0..6 {
+        for _ in 0..rng.below(300) {
+            let bytes = body(n, 8000 + rng.below(8000) as usize);
+            log.ensure_space(bytes.len()).unwrap();
+            log.append(GroupKind::Commit, None, &bytes).unwrap();
+            n += 1;
+        }
+        for _ in 0..rng.below(120) {
+            append(&log, n);
+            n += 1;
+        }
+        if rng.below(3) == 0 {
+            let t = log.begin_checkpoint();
+            log.complete_checkpoint(t).unwrap();
+            first = n;
+        }
+    }
+    log.wait_durable(log.end_lsn()).unwrap();
+    log.stop();
+    let device: Arc<dyn Device> = dev.clone();
+    let (_, groups, _) = recover(&device, config()).unwrap();
+    let found: Vec<u64> = groups.iter().map(|(_, body)| u64::from_le_bytes(body[..8].try_into().unwrap())).collect();
+    assert_eq!(found, (first..n).collect::<Vec<_>>(), "seed {seed}");
+    (dev.reserved.load(Ordering::Acquire), dev.zeros.load(Ordering::Acquire))
+}
+
+#[test]
+fn zeros_ahead_of_small_commits_after_a_load_touch_no_group() {
+    let run = |seed| {
+        let config = sim::Config { seed, chaos: seed.is_multiple_of(2), ..sim::Config::default() };
+        sim::run(config, move || loads_and_commits(seed)).unwrap()
+    };
+    let (reserved, zeros) = (1..=30).map(run).fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
+    assert!(reserved > 30 && zeros > 30, "{reserved} times reserved, {zeros} times written afterwards");
 }
