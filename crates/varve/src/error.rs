@@ -190,11 +190,11 @@ impl std::fmt::Display for Error {
                 f,
                 "snapshot lost: its old values could not be written to scratch pages ({what}); open a new snapshot"
             ),
-            Error::TransactionTooLarge { what, needed, limit } => write!(
-                f,
-                "transaction too large: needs {needed} bytes of {what}, the limit is {limit}; split it, or raise the \
-                 cache size"
-            ),
+            Error::TransactionTooLarge { what, needed, limit } => {
+                let raise = if *what == "log" { "log_max" } else { "the cache size" };
+                write!(f, "transaction too large: needs {needed} bytes of {what}, the limit is {limit}; ")?;
+                write!(f, "split it, or raise {raise}")
+            }
             Error::OverBudget { class, requested, available } => write!(
                 f,
                 "memory budget exhausted for {class}: {requested} bytes asked, {available} free; end other \

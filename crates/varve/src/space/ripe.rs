@@ -20,6 +20,11 @@ use std::sync::Arc;
 use varve_rt::Mutex;
 use varve_volume::{KeyspaceId, PageId};
 
+/// Free pages that are not ripe, of all pages, for which a checkpoint is made rather than the store made longer, and
+/// the least bytes of them.
+const UNRIPE_PART: u64 = 4;
+const WORTH_A_CHECKPOINT: u64 = 16 << 20;
+
 /// Which of the free pages are not ripe.
 #[derive(Default)]
 pub(super) struct Unripe {
@@ -129,10 +134,20 @@ impl Space {
                 // Pages that the store is being told of are free in a moment.
                 drop(self.trimming.lock());
             } else {
+                self.ask_to_ripen(core, free);
                 self.grow(core, zone, free + n as u64)?;
             }
         }
         unreachable!("the loop ends by returning")
+    }
+
+    /// Asks for a checkpoint if a good part of the store, `free` pages, is free and only has to ripen: who merges and
+    /// loads would make it ever longer.
+    fn ask_to_ripen(&self, core: &Core, free: u64) {
+        let bytes = free * self.store.page_size() as u64;
+        if bytes >= WORTH_A_CHECKPOINT && free >= self.store.pages() / UNRIPE_PART {
+            core.log.ask_for_checkpoint();
+        }
     }
 
     /// Sets `n` pages aside that will be written past the pool and the log. Redo knows nothing of them, so no crash

@@ -286,7 +286,7 @@ impl Checkpointer {
     }
 
     fn hurried(&self) -> bool {
-        self.hurry.load(Ordering::Acquire) > 0 || self.log.starved() || self.stopping()
+        self.hurry.load(Ordering::Acquire) > 0 || self.log.is_urgent() || self.stopping()
     }
 
     fn make(&self, paced: bool, settle: bool) -> Result<bool> {

@@ -7,8 +7,8 @@
 //! Lock order: `turn` before `disk`. The device gets longer under `turn` alone, so commits, checkpoints and counters go
 //! on meanwhile.
 //!
-//! Invariants: one grows the ring at a time; a ring that grew is in a durable superblock before anything is written to what
-//! is new; a device is longer than its ring only while somebody has the turn, or after a crash.
+//! Invariants: one grows the ring at a time; a ring that grew is in a durable superblock before anything is written to
+//! what is new; a device is longer than its ring only while somebody has the turn, or after a crash.
 
 use super::LogConfig;
 use super::format::BLOCK;

@@ -84,6 +84,8 @@ pub struct Log {
     /// Bytes of log that recovery may have to redo.
     pub(super) redo_budget: AtomicU64,
     pub(super) wanted: Arc<Event>,
+    /// Somebody asked for a checkpoint since the last one was complete.
+    pub(super) asked: AtomicBool,
     pub(super) flusher: Arc<Flusher>,
     daemon: Mutex<Option<JoinHandle<()>>>,
     pub(super) companions: Mutex<Vec<Arc<dyn Companion>>>,
@@ -224,6 +226,7 @@ impl Log {
             opening: AtomicBool::new(false),
             redo_budget: AtomicU64::new(u64::MAX),
             wanted: Arc::new(Event::new()),
+            asked: AtomicBool::new(false),
             flusher: Flusher::new(),
             daemon: Mutex::new(None),
             companions: Mutex::default(),
@@ -378,6 +381,7 @@ impl Log {
         }
         self.shrink_if_idle(&mut disk, before);
         drop(disk);
+        self.asked.store(false, Ordering::Release);
         add(&self.stats.checkpoints, 1);
         self.tell_of_space();
         Ok(())

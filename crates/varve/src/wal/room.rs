@@ -33,9 +33,21 @@ impl Log {
         &self.wanted
     }
 
-    /// Whether a checkpoint is due: the log is old enough, or somebody waits for space.
+    /// Whether a checkpoint is due: the log is old enough, somebody waits for space, or asked for one.
     pub fn needs_checkpoint(&self) -> bool {
-        self.age() > self.age_limit() || self.starved()
+        self.age() > self.age_limit() || self.is_urgent()
+    }
+
+    /// Whether the checkpoint that is due, or being made, should hurry.
+    pub fn is_urgent(&self) -> bool {
+        self.starved() || self.asked.load(Ordering::Acquire)
+    }
+
+    /// Asks for a checkpoint soon, however young the log is, without waiting.
+    pub(crate) fn ask_for_checkpoint(&self) {
+        if !self.asked.swap(true, Ordering::AcqRel) {
+            self.wanted.set();
+        }
     }
 
     /// Whether somebody waits for space.
@@ -71,7 +83,8 @@ impl Log {
 
     /// Longest body of a group, bytes.
     pub fn max_group(&self) -> u64 {
-        let most = self.cfg.max_capacity;
+        // A ring that is larger than it may be still shrinks in time: its segments are as long as they are.
+        let most = self.cfg.max_capacity.max(self.capacity.load(Ordering::Relaxed));
         let segment = self.longest_segment.load(Ordering::Relaxed).max(most / 16);
         let room = most.saturating_sub(segment + LogConfig::slack(most) + 2 * BLOCK);
         room.min(self.cfg.max_capacity / 2).min(u64::from(u32::MAX) - BLOCK)

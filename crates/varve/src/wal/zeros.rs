@@ -1,8 +1,8 @@
 //! Zeros in what the ring grew by: where they pay.
 //!
 //! A file system has to note with each write what was never written before: a durable write of a block takes half as
-//! long again. So what is new is written with zeros, ahead of small writes. Where the log is written in large pieces, as
-//! by a load whose commits wait for nothing, zeros would only double what goes to the device. There new segments are
+//! long again. So what is new is written with zeros, ahead of small writes. Where the log is written in large pieces,
+//! as by a load whose commits wait for nothing, zeros would only double what goes to the device. There new segments are
 //! reserved; when small writes come to them, the rest is written piece by piece, ahead of the writers.
 //!
 //! Invariants: zeros go to places past the limit that writers know, and past every write under way, which ends at most
@@ -13,7 +13,7 @@ use super::log::{Disk, Log};
 use crate::error::Result;
 use std::ops::Range;
 use std::time::Duration;
-use varve_device::{AlignedBuf, Device, DeviceKind, Io};
+use varve_device::{AlignedBuf, Device, DeviceKind};
 use varve_rt::atomic::{AtomicU64, Ordering, fence};
 use varve_rt::{Instant, sleep};
 use varve_volume::Lsn;
@@ -162,8 +162,7 @@ impl Log {
     fn zero(&self, disk: &Disk, range: Range<Lsn>) -> Result<()> {
         let zeros = AlignedBuf::new((range.end - range.start) as usize);
         for (_, offset, len) in disk.sb.ring.pieces(range.start, range.end) {
-            // SAFETY: the buffer outlives the call, which waits for the request.
-            self.dev.run(unsafe { Io::write(offset, zeros.as_ptr(), len as usize, false) })?;
+            varve_device::write_at(&*self.dev, offset, &zeros[..len as usize], false)?;
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use varve::{
     BackupOptions, Db, Devices, Durability, Error, Keyspace, KeyspaceKind, Layout, LsmOptions, Options, RestoreOptions,
 };
-use varve_device::OpKind;
+use varve_device::{Device, OpKind};
 use varve_models::{Fault, FaultPlan, Faulty, MemDevice, MemOptions, When};
 use varve_rt::atomic::{AtomicBool, Ordering};
 
@@ -557,4 +557,21 @@ fn clearing_a_keyspace_gives_its_space_back_when_the_database_is_closed() {
         assert!(before.allocated_pages > 500 && report.allocated_pages < 20, "{before:?} {report:?}");
         db.close().unwrap();
     }
+}
+
+/// Merges write past the log, to pages that redo knows nothing of: a checkpoint makes those that were freed such,
+/// before the file grows to many times its rows.
+#[test]
+fn what_merges_free_is_used_again_long_before_the_log_is_old() {
+    let data = MemDevice::new(0);
+    let db = Db::create_on(Devices::new(data.clone(), MemDevice::new(0)), &Layout::default(), options()).unwrap();
+    let rows = db.create_keyspace_of("rows", lsm()).unwrap();
+    for n in 0..60_000u64 {
+        rows.put((n * 7919 % 5000).to_be_bytes(), [n as u8; 1000]).unwrap();
+    }
+    let checkpoints = db.stats().checkpoints.completed;
+    let bytes = data.len();
+    assert!(checkpoints > 0 && bytes < 100 << 20, "{bytes} bytes, {checkpoints} checkpoints");
+    assert_eq!(rows.len().unwrap(), 5000);
+    db.close().unwrap();
 }

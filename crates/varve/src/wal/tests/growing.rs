@@ -189,3 +189,13 @@ fn zeros_ahead_of_small_commits_after_a_load_touch_no_group() {
     let (reserved, zeros) = (1..=30).map(run).fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1));
     assert!(reserved > 30 && zeros > 30, "{reserved} times reserved, {zeros} times written afterwards");
 }
+
+#[test]
+fn a_ring_that_is_larger_than_it_may_be_still_takes_groups() {
+    let (dev, log) = fresh(LogConfig { capacity: 16 << 20, max_capacity: 16 << 20, segment: 1 << 20, ..small() });
+    append(&log, 0);
+    drop(log);
+    let (log, groups, _) = recover(&dev, LogConfig { max_capacity: 1 << 20, ..small() }).unwrap();
+    append(&log, 1);
+    assert_eq!((groups.len(), log.max_group()), (1, 512 << 10));
+}
