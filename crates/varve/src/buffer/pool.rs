@@ -514,11 +514,11 @@ impl Pool {
         self.has_passing.load(Relaxed)
     }
 
-    /// Whether who has waited for a frame since `began` should give up: after [`PoolConfig::frame_timeout`], or when
-    /// the store has refused every write of the last second.
+    /// Whether who has waited for a frame since `began` should give up: after [`PoolConfig::frame_timeout`], or after
+    /// a second when the store has refused every write of it, or the log has failed.
     pub(super) fn waited_enough(&self, began: Instant) -> bool {
         let waited = began.elapsed();
-        let refused = || self.passing().is_some_and(|(_, since)| since.elapsed() > REFUSED);
+        let refused = || self.log_has_failed() || self.passing().is_some_and(|(_, since)| since.elapsed() > REFUSED);
         varve_rt::dying() || waited > self.config.frame_timeout || waited > REFUSED && refused()
     }
 
@@ -526,6 +526,10 @@ impl Pool {
     pub(super) fn log_failed(&self, error: &Error) {
         self.log_failure.lock().get_or_insert_with(|| error.clone());
         self.log_failed.store(true, Release);
+    }
+
+    pub(super) fn log_has_failed(&self) -> bool {
+        self.log_failed.load(Acquire)
     }
 
     /// Why pages with newer changes cannot be written.
@@ -536,7 +540,7 @@ impl Pool {
 
     /// Whether the log will never be durable to `lsn`: it failed before, or the change has no place in it (`Lsn::MAX`).
     pub(super) fn never_covered(&self, lsn: Lsn) -> bool {
-        lsn == Lsn::MAX || (self.log_failed.load(Acquire) && lsn > self.gate.durable_lsn())
+        lsn == Lsn::MAX || (self.log_has_failed() && lsn > self.gate.durable_lsn())
     }
 
     /// Asserts everything that must hold while nobody uses the pool: no latch, no pin, no write under way, lists and

@@ -57,7 +57,7 @@ impl Log {
         if capacity + ring.unit > self.max_capacity() || limit >= suffices {
             return Lsn::MAX;
         }
-        limit - LogConfig::slack(capacity) - (capacity / 4).min(self.step())
+        limit.saturating_sub(LogConfig::slack(capacity) + (capacity / 4).min(self.step()))
     }
 
     /// Takes over the room that the ring has now.

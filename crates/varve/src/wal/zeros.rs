@@ -14,7 +14,7 @@ use crate::error::Result;
 use std::ops::Range;
 use std::time::Duration;
 use varve_device::{AlignedBuf, Device, DeviceKind};
-use varve_rt::atomic::{AtomicU64, Ordering, fence};
+use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use varve_rt::{Instant, sleep};
 use varve_volume::Lsn;
 
@@ -24,6 +24,8 @@ const STEP: u64 = 64 << 20;
 const RESERVED_STEP: u64 = 16 << 20;
 /// Writes of the log from this size on are large, or of an eighth of its buffer if that is less.
 const LARGE_WRITE: u64 = 512 << 10;
+/// Fewer writes since the ring grew tell nothing: what was found before them holds.
+const TELLING: u64 = 8;
 /// So many small writes to what is only reserved have the rest of it written.
 const SMALL_WRITES: u64 = 16;
 /// Zeros written at a time, while nobody writes past them, and the pause between two times.
@@ -37,6 +39,8 @@ const EXPECTED_RATES: (u64, u64) = (50 << 20, 200 << 20);
 pub(super) struct Zeros {
     /// Writes and bytes when the ring grew last.
     counted: [AtomicU64; 2],
+    /// Whether the log's writes were large then.
+    large: AtomicBool,
     /// End of what is reserved only; its beginning is in [`Disk`].
     unwritten_to: AtomicU64,
     /// Small writes before that.
@@ -63,7 +67,8 @@ impl Log {
     /// Whether the log is written in large pieces lately.
     fn writes_are_large(&self) -> bool {
         let (writes, bytes) = self.writes_since(self.counted());
-        bytes >= writes.max(1) * self.large_write()
+        let before = || self.growth.zeros.large.load(Ordering::Relaxed);
+        if writes < TELLING { before() } else { bytes >= writes * self.large_write() }
     }
 
     /// The most by which the ring grows ahead now.
@@ -75,6 +80,7 @@ impl Log {
     pub(super) fn lengthen(&self, len: u64) -> Result<bool> {
         let large = self.writes_are_large();
         let zeros = &self.growth.zeros;
+        zeros.large.store(large, Ordering::Relaxed);
         zeros.counted.iter().zip(self.counted()).for_each(|(last, now)| last.store(now, Ordering::Relaxed));
         if large {
             self.dev.reserve_len(len)?

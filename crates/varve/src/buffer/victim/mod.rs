@@ -47,13 +47,15 @@ pub(super) trait VictimStrategy: Send + Sync {
     fn take_frame<'a>(&self, pool: &'a Pool, inst: &'a Instance, incoming: PageId) -> Result<Taken<'a>>;
 }
 
-/// Nothing could be evicted or written for too long: since no page can be written, or since all of them are in use.
+/// Nothing could be evicted or written for too long: since no page can be written, since what changed them cannot be
+/// logged, or since all of them are in use.
 pub(super) fn out_of_frames(pool: &Pool) -> Error {
     if varve_rt::dying() {
         return DeviceError::PowerLost.into();
     }
     let in_use = Error::OverBudget { class: "buffer pool frames", requested: pool.page_size() as u64, available: 0 };
-    pool.passing_failure().unwrap_or(in_use)
+    let log = || pool.log_has_failed().then(|| pool.log_failure());
+    pool.passing_failure().or_else(log).unwrap_or(in_use)
 }
 
 /// What a strategy needs of the pool. The pool reads it when it is made and when its threads start.

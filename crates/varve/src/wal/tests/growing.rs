@@ -191,6 +191,26 @@ fn zeros_ahead_of_small_commits_after_a_load_touch_no_group() {
 }
 
 #[test]
+fn a_load_grows_without_zeros_from_its_first_large_writes_on() {
+    let load = || {
+        let dev = Slow::new();
+        let ring = LogConfig { capacity: 8 << 20, max_capacity: 128 << 20, segment: 1 << 20, ..config() };
+        let config = LogConfig { buffer: 1 << 20, ..ring };
+        let log = dev.log(config);
+        for n in 0..500 {
+            let bytes = body(n, 200_000);
+            log.ensure_space(bytes.len()).unwrap();
+            log.append(GroupKind::Commit, None, &bytes).unwrap();
+        }
+        log.wait_durable(log.end_lsn()).unwrap();
+        log.stop();
+        (dev.asked(), dev.reserved.load(Ordering::Acquire))
+    };
+    let (written, reserved) = sim::run(sim::Config::default(), load).unwrap();
+    assert!(written == 0 && reserved > 1, "{written} times with zeros, {reserved} without");
+}
+
+#[test]
 fn a_ring_that_is_larger_than_it_may_be_still_takes_groups() {
     let (dev, log) = fresh(LogConfig { capacity: 16 << 20, max_capacity: 16 << 20, segment: 1 << 20, ..small() });
     append(&log, 0);
