@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use varve_rt::Rng;
 
 /// Inputs for each target.
-const INPUTS: u64 = 1500;
+const INPUTS: u64 = 700;
 
 /// A seed with a few things done to it.
 fn mutated(seed: &[u8], other: &[u8], rng: &mut Rng) -> Vec<u8> {

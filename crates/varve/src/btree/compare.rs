@@ -37,8 +37,12 @@ impl Tree {
         let low = if i == 0 { above.low().to_vec() } else { key(i - 1)? };
         let high = if i == above.count() { above.high().map(<[u8]>::to_vec) } else { Some(key(i)?) };
         self.compare_fences(id, &node, &low, high.as_deref(), Some(from))?;
-        // Descents rely on the order of its keys for getting on. (Those of leaves are looked at by a check.)
-        if node.level() > 0 { node.validate().map_err(|d| self.corrupt(id, d)) } else { Ok(()) }
+        if node.level() > 0 {
+            // Descents rely on the order of its keys for getting on. (Those of leaves are looked at by a check.)
+            return node.validate().map_err(|d| self.corrupt(id, d));
+        }
+        self.note_slots(node.count());
+        Ok(())
     }
 
     /// The root has no bounds, unless it was detached, and any level.

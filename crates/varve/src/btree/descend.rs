@@ -1,9 +1,10 @@
 //! Finding nodes from the root down: inner nodes without latches where that will do (`peek`), else by latch coupling.
 
 use super::Tree;
+use super::ahead::{LatchedSiblings, Moment, ReadAhead};
 use super::leaf::{KIND_INNER, KIND_LEAF};
 use super::node::*;
-use super::scan::ReadAhead;
+
 use crate::buffer::{Latched, PagePin, PageRead, PageWrite};
 use crate::error::{Error, Result};
 use varve_rt::{Cost, charge};
@@ -168,22 +169,27 @@ impl Tree {
 
     /// The leaf at `target`, latched shared. With `ahead`, the leaves after it are noted there.
     #[inline]
-    pub(super) fn leaf_at(&self, target: Target<'_>, ahead: Option<&mut ReadAhead>) -> Result<PageRead<'_>> {
-        if let Target::Key(key) = target
-            && ahead.as_deref().is_none_or(ReadAhead::has_enough)
-            && let Some(found) = self.peek_leaf(key)
-        {
-            // Its slots, before its header says how many there are.
-            self.expect(found.leaf);
-            if let Some(page) = self.core.pool.read_resident(found.leaf)
-                && page.is_compared()
-                && found.confirm()
+    pub(super) fn leaf_at(&self, target: Target<'_>, mut ahead: Option<&mut ReadAhead>) -> Result<PageRead<'_>> {
+        if let Target::Key(key) = target {
+            if let Some(ahead) = ahead.as_deref_mut()
+                && let Some(page) = self.following(key, ahead)
             {
-                self.node(page.id(), page.bytes(), Some(0))?;
-                if let Some(ahead) = ahead {
-                    ahead.count(found.after(self));
-                }
                 return Ok(page);
+            }
+            let before = if ahead.is_some() { self.moment() } else { Moment::default() };
+            if let Some(found) = self.peek_leaf(key) {
+                // Its slots, before its header says how many there are.
+                self.expect(found.leaf);
+                if let Some(page) = self.core.pool.read_resident(found.leaf)
+                    && page.is_compared()
+                    && found.confirm()
+                {
+                    self.node(page.id(), page.bytes(), Some(0))?;
+                    if let Some(ahead) = ahead {
+                        found.note(self, ahead, before);
+                    }
+                    return Ok(page);
+                }
             }
         }
         self.latched_leaf_at(target, ahead)
@@ -198,6 +204,7 @@ impl Tree {
     ) -> Result<PageRead<'_>> {
         let (mut loaded, mut noted) = (None, false);
         'restart: loop {
+            let before = if ahead.is_some() { self.moment() } else { Moment::default() };
             let mut page = self.root_shared()?;
             let mut level = None;
             loop {
@@ -210,7 +217,8 @@ impl Tree {
                         && !std::mem::replace(&mut noted, true)
                         && let Some(ahead) = ahead.as_deref_mut()
                     {
-                        ahead.note(&node, target, self.core.pool.scan_window());
+                        let siblings = LatchedSiblings::of(&node, target);
+                        ahead.note(siblings.as_ref(), before, self.core.pool.scan_window());
                     }
                     (self.child(page.id(), &node, target)?, node.level() - 1)
                 };

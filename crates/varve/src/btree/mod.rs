@@ -14,6 +14,7 @@
 //! the separators beside it in its parent, its level is one less. The address of the root changes under the latches of
 //! the old and the new one.
 
+mod ahead;
 mod bulk;
 pub(crate) mod check;
 mod commit;
@@ -40,6 +41,8 @@ mod scan;
 mod smo;
 pub(crate) mod split;
 #[cfg(test)]
+mod tests_ahead;
+#[cfg(test)]
 mod tests_crash;
 #[cfg(test)]
 mod tests_node;
@@ -50,13 +53,13 @@ mod tests_scratch;
 #[cfg(test)]
 mod tests_tree;
 
+pub(crate) use ahead::ReadAhead;
 pub(crate) use bulk::BulkLoad;
 pub(crate) use commit::{LeafWrites, SingleLeaf};
 pub(crate) use copy::LeafCopy;
 pub(crate) use leaf::{CellValue, KIND_LEAF, LeafView};
 pub(crate) use route::Route;
 pub(crate) use salvage::salvage_leaf;
-pub(crate) use scan::ReadAhead;
 
 use crate::buffer::{PagePin, PageWrite};
 use crate::error::{Error, Result};
@@ -65,8 +68,13 @@ use crate::rows::{Damage, Seen, Span, corrupt};
 use crate::space::Core;
 use std::sync::Arc;
 use varve_rt::atomic::{AtomicU64, Ordering};
+// A guess orders nothing.
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use varve_volume::page::{self, HEADER};
 use varve_volume::{KeyspaceId, PageId};
+
+/// No more slots of a leaf are asked for ahead.
+const MANY_SLOTS: usize = 120;
 
 /// A keyspace's tree. Cheap to make; holds no state of its own but its address, which all clones share.
 #[derive(Clone)]
@@ -75,8 +83,15 @@ pub(crate) struct Tree {
     keyspace: KeyspaceId,
     /// Bytes of a page after its header that the tree may use.
     usable: usize,
-    root: Arc<AtomicU64>,
+    place: Arc<Place>,
     ends: Ends,
+}
+
+/// What all clones of a tree share.
+struct Place {
+    root: AtomicU64,
+    /// Slots that a leaf has, about: those of one that was read or divided.
+    slots: AtomicUsize,
 }
 
 /// The fences of a root.
@@ -94,7 +109,8 @@ impl Tree {
     /// The tree of `keyspace` whose root is page `root`. Reads nothing.
     pub(crate) fn open(core: Arc<Core>, keyspace: KeyspaceId, root: PageId) -> Tree {
         let usable = core.usable(keyspace);
-        Tree { core, keyspace, usable, root: Arc::new(AtomicU64::new(root.0)), ends: Ends::None }
+        let place = Place { root: AtomicU64::new(root.0), slots: AtomicUsize::new(MANY_SLOTS) };
+        Tree { core, keyspace, usable, place: Arc::new(place), ends: Ends::None }
     }
 
     /// Makes a reserved page the root of an empty tree, inside `group`, which also marks the page as allocated.
@@ -125,12 +141,17 @@ impl Tree {
     /// The root's page. It moves when the database is compacted; who latched it asks again.
     #[inline]
     pub(crate) fn root(&self) -> PageId {
-        PageId(self.root.load(Ordering::Acquire))
+        PageId(self.place.root.load(Ordering::Acquire))
     }
 
     /// The root is another page from now on; both are latched exclusively.
     fn set_root(&self, root: PageId) {
-        self.root.store(root.0, Ordering::Release);
+        self.place.root.store(root.0, Ordering::Release);
+    }
+
+    /// Remembers how many slots a leaf has, for those who ask the processor for the beginning of others.
+    fn note_slots(&self, slots: usize) {
+        self.place.slots.store(slots.min(MANY_SLOTS), Relaxed);
     }
 
     /// Bytes of a page after its header that the tree may use.

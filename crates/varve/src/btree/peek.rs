@@ -6,6 +6,7 @@
 //! names damage.
 
 use super::Tree;
+use super::ahead::{Moment, ReadAhead, Siblings};
 use super::leaf::KIND_INNER;
 use super::node::*;
 use crate::buffer::PagePeek;
@@ -26,11 +27,15 @@ pub(super) struct Found<'t> {
 }
 
 impl Found<'_> {
-    /// The leaf after it, if they have the same parent: a hint, as it may be torn.
-    #[inline]
-    pub fn after(&self, tree: &Tree) -> Option<PageId> {
-        let inner = Inner::new(&self.parent, tree.keyspace(), Some(1))?;
-        inner.slots.get(self.number).map(|next| inner.page_at(Slot::of(next).cell()))
+    /// Notes the leaves after it for a scan; `before`: the tree before the way was looked for.
+    pub fn note(&self, tree: &Tree, ahead: &mut ReadAhead, before: Moment) {
+        let inner = Inner::new(&self.parent, tree.keyspace(), Some(1));
+        let siblings = inner.map(|inner| PeekedSiblings { inner, number: self.number });
+        ahead.note(siblings.as_ref(), before, tree.core().pool.scan_window());
+        if !self.parent.is_valid() {
+            // What was read may be torn.
+            ahead.forget();
+        }
     }
 
     /// Whether the leaf, which is latched now, is the right one. If so the nodes on the way are recorded as accessed:
@@ -106,6 +111,29 @@ struct Inner<'a, 't> {
     base: usize,
     /// Where the high fence lies, and its length or [`NO_HIGH`].
     high: (usize, usize),
+}
+
+/// The leaves after one, as its parent names them, perhaps torn.
+struct PeekedSiblings<'a, 't> {
+    inner: Inner<'a, 't>,
+    number: usize,
+}
+
+impl Siblings for PeekedSiblings<'_, '_> {
+    fn left(&self) -> usize {
+        self.inner.slots.len().saturating_sub(self.number)
+    }
+
+    fn leaf(&self, step: usize) -> Option<PageId> {
+        let slot = self.inner.slots.get(self.number + step - 1)?;
+        Some(self.inner.page_at(Slot::of(slot).cell()))
+    }
+
+    fn end(&self) -> Option<Vec<u8>> {
+        let (at, len) = self.inner.high;
+        let there = len != NO_HIGH as usize && at + len <= self.inner.page.page_size();
+        there.then(|| (at..at + len).map(|at| self.inner.page.byte(at)).collect())
+    }
 }
 
 /// A slot: see [`SLOT`].

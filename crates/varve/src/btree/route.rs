@@ -5,13 +5,13 @@
 
 use super::Tree;
 use super::descend::Target;
+use super::node::{SLOT, SLOTS};
 use crate::error::Result;
 use crate::rows::Hint;
+use std::sync::atomic::Ordering::Relaxed;
 use varve_volume::page::HEADER;
 use varve_volume::{Lsn, PageId};
 
-/// Bytes at the beginning of a leaf that a search will touch: the header and most slots.
-const BEGINNING: usize = 1088;
 /// Bytes at its end with the fences, if they are short.
 const FENCES: usize = 64;
 
@@ -92,7 +92,8 @@ impl Tree {
     /// Begins to load what a search in a leaf will touch into the processor's cache.
     #[inline]
     pub(super) fn expect(&self, leaf: PageId) {
-        self.core.pool.expect_bytes(leaf, 0..BEGINNING);
+        let slots = self.place.slots.load(Relaxed);
+        self.core.pool.expect_bytes(leaf, 0..SLOTS + SLOT * slots);
     }
 
     /// The same for who will also ask whether the leaf covers the key.

@@ -4,6 +4,7 @@
 //! [`Pool::scan_window`](crate::buffer::Pool::scan_window).
 
 use super::Tree;
+use super::ahead::ReadAhead;
 use super::copy::LeafCopy;
 use super::descend::Target;
 use super::leaf::LeafView;
@@ -16,68 +17,7 @@ use varve_volume::{Lsn, PageId, page};
 
 /// Cells of a leaf that a scan asks the processor for in advance: they lie in the order of their insertion, which no
 /// hardware foresees.
-const CELLS_AHEAD: usize = 8;
-
-/// What a scan remembers to read ahead: the leaves of a scan are asked for in growing numbers once it has read two of
-/// them.
-#[derive(Debug, Default)]
-pub(crate) struct ReadAhead {
-    leaves: u32,
-    /// Leaves ahead that were asked for already.
-    covered: usize,
-    window: usize,
-    ids: Vec<PageId>,
-    /// The leaf after the one that the scan is at, where it is known.
-    following: Option<PageId>,
-    /// Where the leaves after those that the parent names begin (descending: end), and how many of them to ask for.
-    beyond: Option<(Vec<u8>, usize)>,
-}
-
-impl ReadAhead {
-    /// Leaves asked for ahead at first.
-    const AT_FIRST: usize = 4;
-    /// The leaf from which on leaves are asked for ahead, counted from one.
-    const FIRST: u32 = 3;
-
-    /// Whether the next leaf asks for none ahead: its parent need not be seen.
-    pub(super) fn has_enough(&self) -> bool {
-        self.leaves + 1 < Self::FIRST || self.covered.saturating_sub(1) * 2 > self.window
-    }
-
-    /// Called with each leaf whose parent was not seen; `following`: the leaf after it.
-    pub(super) fn count(&mut self, following: Option<PageId>) {
-        self.leaves += 1;
-        self.covered = self.covered.saturating_sub(1);
-        self.following = following;
-    }
-
-    /// Called with the parent of the leaf that the scan goes to; `most`: leaves that may be asked for ahead.
-    pub(super) fn note(&mut self, parent: &Node<'_>, target: Target<'_>, most: usize) {
-        self.leaves += 1;
-        self.covered = self.covered.saturating_sub(1);
-        self.ids.clear();
-        (self.beyond, self.following) = (None, None);
-        let Ok(at) = target.child(parent) else { return };
-        let forward = matches!(target, Target::Key(_));
-        let left = if forward { parent.count() - at } else { at };
-        let child = |step: usize| parent.child(if forward { at + step } else { at - step }).map(PageId);
-        self.following = if left > 0 { child(1).ok() } else { None };
-        if self.leaves < Self::FIRST || self.covered * 2 > self.window {
-            return;
-        }
-        self.window = (self.window * 2).max(Self::AT_FIRST).min(most);
-        for step in self.covered + 1..=self.window.min(left) {
-            let Ok(child) = child(step) else { return };
-            self.ids.push(child);
-        }
-        let (known, end) = (left.max(self.covered), if forward { parent.high() } else { Some(parent.low()) });
-        if let Some(end) = end.filter(|end| !end.is_empty() && self.window > known) {
-            self.beyond = Some((end.to_vec(), known - left));
-        }
-        self.covered = self.covered.max(self.window.min(left));
-        assert!(self.ids.len() <= self.window && self.window <= most, "no more than so many are asked for ahead");
-    }
-}
+const CELLS_AHEAD: usize = 16;
 
 /// The slots of a leaf between two bounds.
 fn slots(node: &Node<'_>, from: Bound<&[u8]>, to: Bound<&[u8]>) -> Result<Range<usize>, Damage> {
@@ -181,7 +121,7 @@ impl Tree {
                 Direction::Forward => node.high().filter(|h| goes_on(h, to)),
                 Direction::Reverse => Some(node.low()).filter(|l| goes_below(l, from)),
             };
-            if let (Some(_), Some(next)) = (edge, ahead.following.take()) {
+            if let (Some(_), Some(next)) = (edge, ahead.next_leaf()) {
                 self.expect_next(next);
             }
             let ended = slots(&node, from, to).and_then(|slots| f(&node, page.id(), slots));
@@ -196,39 +136,6 @@ impl Tree {
         };
         self.ask_ahead(ahead, direction)?;
         Ok(end)
-    }
-
-    /// Asks for the leaves that a scan will come to; no latch is held. Those under the next parent are asked for too,
-    /// which is read if need be: so a scan does not come to a halt with each parent.
-    fn ask_ahead(&self, ahead: &mut ReadAhead, direction: Direction) -> Result<()> {
-        if ahead.ids.is_empty() && ahead.beyond.is_none() {
-            return Ok(());
-        }
-        self.hint(ahead);
-        let Some((end, asked)) = ahead.beyond.take() else { return Ok(()) };
-        let target = if direction == Direction::Forward { Target::Key(&end) } else { Target::Below(&end) };
-        let Some(parent) = self.inner_shared(target, 1)? else { return Ok(()) };
-        {
-            let node = self.node(parent.id(), parent.bytes(), Some(1))?;
-            let (last, most) = (node.count(), ahead.window.saturating_sub(ahead.covered - asked));
-            let of = |step: usize| if direction == Direction::Forward { step } else { last - step };
-            for step in asked..most.min(last + 1) {
-                ahead.ids.push(self.child_at(parent.id(), &node, of(step))?);
-            }
-        }
-        drop(parent);
-        assert!(ahead.ids.len() <= ahead.window, "no more than so many are asked for ahead");
-        ahead.covered += ahead.ids.len();
-        self.hint(ahead);
-        Ok(())
-    }
-
-    /// Hands the leaves that were noted to the pool.
-    pub(super) fn hint(&self, ahead: &mut ReadAhead) {
-        let pages = self.core.store.pages();
-        ahead.ids.retain(|id| id.0 < pages);
-        self.core.pool.prefetch(&ahead.ids);
-        ahead.ids.clear();
     }
 
     #[cfg(any(test, feature = "testing"))]

@@ -78,6 +78,9 @@ impl Tree {
             return self.grow_root(level);
         };
         let node = self.node(child.id(), child.bytes(), Some(level))?;
+        if level == 0 {
+            self.note_slots(node.count());
+        }
         let plan = match decide(&node, key, want).map_err(|d| self.corrupt(child.id(), d))? {
             Decision::Nothing => return Ok(()),
             Decision::Divide(plan) => plan,

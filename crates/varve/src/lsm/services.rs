@@ -49,6 +49,8 @@ pub(crate) type FoundGroups = BTreeMap<Lsn, Vec<(KeyspaceId, Box<[u8]>)>>;
 struct Room {
     /// Why the last flush failed; none when it did not.
     failed: Option<Error>,
+    /// The same of what the thread did last, merges among it: a flush may have to wait for one.
+    stuck: Option<Error>,
     /// Flushes that ended.
     ended: u64,
     /// Times that the thread found nothing more to do, or gave up for a while.
@@ -209,10 +211,14 @@ impl Services {
                 self.wanted.set();
             }
             room.check_sound()?;
-            if let Some(error) = &room.failed {
+            if budget.charge(Class::Memtables, bytes).is_ok() {
+                return Ok(());
+            }
+            let nothing_ended = room.ended == ended;
+            if let Some(error) = room.failed.as_ref().or(room.stuck.as_ref().filter(|_| nothing_ended)) {
                 return Err(error.clone());
             }
-            if room.ended == ended && !self.stopping() {
+            if nothing_ended && !self.stopping() {
                 // All of the memory is held by commits that wait for each other, or for the like of this one.
                 drop(room);
                 budget.admit(Class::Memtables, bytes);
@@ -354,7 +360,9 @@ impl Services {
             self.wanted.reset();
             let mut again = true;
             while again && !self.stopping() {
-                again = match self.work() {
+                let worked = self.work();
+                self.room.lock().stuck = worked.as_ref().err().cloned();
+                again = match worked {
                     Ok(more) => more,
                     Err(_) => {
                         // A full disk may have room later; a database that is poisoned is left alone.
@@ -389,7 +397,7 @@ impl Services {
                 room.check_sound()?;
                 self.freed.wait(&mut room);
             }
-            room.failed.clone().map_or(Ok(()), Err)?;
+            room.failed.clone().or(room.stuck.clone()).map_or(Ok(()), Err)?;
         }
         Ok(())
     }

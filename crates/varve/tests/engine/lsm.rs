@@ -5,22 +5,22 @@ use std::sync::Arc;
 use varve::{
     BackupOptions, Db, Devices, Durability, Error, Keyspace, KeyspaceKind, Layout, LsmOptions, Options, RestoreOptions,
 };
-use varve_device::{Device, OpKind};
-use varve_models::{Fault, FaultPlan, Faulty, MemDevice, MemOptions, When};
+use varve_device::Device;
+use varve_models::{MemDevice, MemOptions};
 use varve_rt::atomic::{AtomicBool, Ordering};
 
-fn options() -> Options {
+pub(crate) fn options() -> Options {
     Options { cache_bytes: 16 << 20, durability: Durability::None, ..Options::default() }
 }
 
-fn lsm() -> KeyspaceKind {
+pub(crate) fn lsm() -> KeyspaceKind {
     KeyspaceKind::Lsm(LsmOptions { memtable_bytes: 64 << 10, segment_bytes: 64 << 10, ..LsmOptions::default() })
 }
 
-type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+pub(crate) type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// All rows, which are the same both ways.
-fn rows(db: &Db, keyspace: &Keyspace) -> Rows {
+pub(crate) fn rows(db: &Db, keyspace: &Keyspace) -> Rows {
     let snapshot = db.snapshot().unwrap();
     let forth: Rows = snapshot.scan(keyspace, ..).unwrap().map(|row| row.unwrap()).collect();
     let mut back: Rows = snapshot.scan_rev(keyspace, ..).unwrap().map(|row| row.unwrap()).collect();
@@ -487,52 +487,6 @@ fn with_little_memory_merges_write_a_few_times_what_is_flushed() {
     assert!(stats.flushes > 20, "{stats:?}");
     assert!(merged < 4 * flushed, "{flushed} bytes flushed, {merged} written by merges: {stats:?}");
     drop(rows);
-    db.close().unwrap();
-}
-
-/// The device is full: what is in memory stays in the log when the database is closed. Who clears a keyspace then has
-/// its room.
-#[test]
-fn a_full_device_keeps_nobody_from_closing_or_from_making_room() {
-    let data = Faulty::new(MemDevice::new(0), FaultPlan::new(1));
-    let log = MemDevice::new(0);
-    let devices = || Devices::new(data.clone(), log.clone());
-    let layout = Layout { page_size: 4096, log_bytes: 16 << 20, ..Layout::default() };
-    let db = Db::create_on(devices(), &layout, options()).unwrap();
-    let events = db.create_keyspace_of("events", lsm()).unwrap();
-    let value = |n: u32| [n as u8; 500];
-    let put = |events: &Keyspace, n: u32| events.put(n.to_be_bytes(), value(n));
-    (0..2000).for_each(|n| put(&events, n).unwrap());
-    db.wait_for_merges().unwrap();
-    data.set_plan(FaultPlan::new(1).rule(&[OpKind::SetLen], None, When::From(1), Fault::NoSpace));
-    let stored = (2000..100_000).find(|n| match put(&events, *n) {
-        Ok(()) => false,
-        Err(error) => {
-            assert!(matches!(error, Error::NoSpace(_)), "{error}");
-            true
-        }
-    });
-    let stored = stored.expect("the device is full at some time");
-    drop(events);
-    db.close().unwrap();
-
-    let db = Db::open_on(devices(), options()).unwrap();
-    let events = db.keyspace("events").unwrap();
-    let expected: Rows = (0..stored).map(|n| (n.to_be_bytes().to_vec(), value(n).to_vec())).collect();
-    assert!(rows(&db, &events) == expected, "what was acknowledged is there, and nothing else");
-    assert!(db.check().unwrap().is_clean());
-    events.clear().unwrap();
-    drop(events);
-    db.close().unwrap();
-
-    let db = Db::open_on(devices(), options()).unwrap();
-    let events = db.keyspace("events").unwrap();
-    assert_eq!(rows(&db, &events), []);
-    // A quarter: what is merged meanwhile needs room for both copies.
-    (0..500).for_each(|n| put(&events, n).unwrap());
-    db.checkpoint().unwrap();
-    assert!(db.check().unwrap().is_clean());
-    drop(events);
     db.close().unwrap();
 }
 

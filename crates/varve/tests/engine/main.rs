@@ -29,6 +29,7 @@ mod limits;
 mod log_end;
 mod lost_writes;
 mod lsm;
+mod lsm_full;
 mod lsm_model;
 mod misplaced_pages;
 mod native_flash;

@@ -245,7 +245,8 @@ fn superblocks_older_than_the_log_are_refused() {
 fn damage_of_one_superblock_loses_nothing_and_is_mended() {
     for close_first in [false, true] {
         let (mem, _) = two_runs(close_first);
-        for bit in 0..2 * BLOCK * 8 {
+        // All bits of the fields, and of the zeros behind them some.
+        for bit in (0..2 * BLOCK * 8).filter(|bit| bit % (8 * BLOCK) < 8 * 512 || bit % 61 == 0) {
             mem.flip_bit(bit / 8, (bit % 8) as u8);
             let found = scan(&mem).unwrap().0;
             assert_eq!(found.last().unwrap().body, b"second run", "bit {bit}");
