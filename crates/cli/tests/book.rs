@@ -74,6 +74,11 @@ fn anchors(text: &str) -> BTreeSet<String> {
         .collect()
 }
 
+fn is_in(path: &Path, folder: &str) -> bool {
+    let whole = |path: &Path| path.canonicalize().expect("it exists");
+    whole(path).starts_with(whole(&root().join(folder)))
+}
+
 /// What a link of a page does not find.
 fn broken(page: &Path, text: &str, link: &str) -> Option<String> {
     if link.contains("://") || link.starts_with("mailto:") {
@@ -84,6 +89,9 @@ fn broken(page: &Path, text: &str, link: &str) -> Option<String> {
     let target = match file {
         "" => text.to_string(),
         _ if !path.exists() => return Some("no such file".to_string()),
+        _ if page.starts_with("docs") && !is_in(&path, "docs") => {
+            return Some("the built book does not have it".into());
+        }
         _ => std::fs::read_to_string(&path).unwrap_or_default(),
     };
     part.filter(|part| !anchors(&target).contains(*part)).map(|part| format!("no heading for #{part}"))
@@ -144,6 +152,8 @@ fn the_checks_can_fail() {
     let of_readme = |link| broken(Path::new("README.md"), page, link);
     assert!(of_readme("#one").is_none() && of_readme("docs/wal.md#appending").is_none());
     assert!(of_readme("#two").is_some() && of_readme("docs/wal.md#no").is_some() && of_readme("docs/no.md").is_some());
+    let of_book = |link| broken(Path::new("docs/wal.md"), page, link);
+    assert!(of_book("papers/../lsm.md").is_none() && of_book("../README.md").is_some());
     assert_eq!(anchor("`varve probe`: what a drive's worth"), "varve-probe-what-a-drives-worth");
     let typed = "```sh\none\n```\n\n```text\n1\n```\n```text\nno\n```\n```sh\ntwo\n```\n";
     assert_eq!(commands(typed), [("one\n".to_string(), Some("1\n".to_string())), ("two\n".to_string(), None)]);
@@ -172,10 +182,14 @@ fn commands(text: &str) -> Vec<(String, Option<String>)> {
 /// Types a page's commands in one directory, in their order.
 fn typed(page: &str) {
     let text = std::fs::read_to_string(root().join("docs").join(page)).expect(page);
+    typed_text(page, &text);
+}
+
+fn typed_text(page: &str, text: &str) {
     let place = Scratch::new(page);
     let varve = Path::new(env!("CARGO_BIN_EXE_varve")).parent().expect("a folder");
     let path = format!("{}:{}", varve.display(), std::env::var("PATH").unwrap_or_default());
-    let blocks = commands(&text);
+    let blocks = commands(text);
     assert!(!blocks.is_empty(), "{page} has nothing to type");
     for (block, expected) in blocks {
         let script = format!("set -euo pipefail\n{block}");
@@ -191,6 +205,14 @@ fn typed(page: &str) {
 #[test]
 fn the_first_database_comes_out_as_written() {
     typed("getting-started.md");
+}
+
+#[test]
+fn the_shell_of_the_front_page_comes_out_as_written() {
+    let text = std::fs::read_to_string(root().join("README.md")).expect("README.md");
+    let (_, after) = text.split_once("## Ten lines of shell\n").expect("the section is there");
+    let (section, _) = after.split_once("\n## ").expect("another follows");
+    typed_text("README.md", section);
 }
 
 #[test]

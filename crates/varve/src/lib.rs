@@ -51,8 +51,9 @@
 //!
 //! - Linux; on macOS and the BSDs through plain files, slower and not tried yet. One process at a time has a database
 //!   open to write, or several to read.
-//! - Keys to 2 KB (1 KB with pages of 4 KB); values to [`MAX_VALUE`]. A value that is put by itself, outside of a
-//!   transaction and not from a reader, must fit a quarter of the cache.
+//! - Keys to 2 KB (1 KB with pages of 4 KB); values to [`MAX_VALUE`]. A value that is put into a tree by
+//!   itself, outside of a transaction and not from a reader, must fit a quarter of the page frames (about a sixth of
+//!   the cache); a value of an LSM keyspace a sixteenth of the cache.
 //! - A snapshot that stays open while much is overwritten takes room on the data device, and becomes too old past a
 //!   limit.
 //! - Calls block the thread, but [`Keyspace::get_async`], [`Keyspace::multi_get_async`], the same of a [`Snapshot`] and

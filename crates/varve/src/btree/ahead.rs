@@ -138,7 +138,7 @@ impl ReadAhead {
     pub(super) fn forget(&mut self) {
         self.following.clear();
         self.ids.clear();
-        (self.beyond, self.all) = (None, false);
+        (self.beyond, self.all, self.covered) = (None, false, 0);
     }
 
     fn count(&mut self) {

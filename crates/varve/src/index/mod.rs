@@ -351,12 +351,17 @@ impl Index {
     }
 
     /// Plans the first of these writes and as many as go with it, makes room for them and pins what takes them.
-    /// `first`: the place of that write in the commit; `hints`: where its key was found, and the next one's. No latch
-    /// may be held.
-    pub fn plan<'a>(&'a self, writes: &'a [Write<'a>], first: usize, hints: [Option<Hint>; 2]) -> Result<Planned<'a>> {
+    /// `first`: the place of that write in the commit; `decided`: the commit is made in any case; `hints`: where its
+    /// key was found, and the next one's. No latch may be held.
+    pub fn plan<'a>(
+        &'a self,
+        writes: &'a [Write<'a>],
+        (first, decided): (usize, bool),
+        hints: [Option<Hint>; 2],
+    ) -> Result<Planned<'a>> {
         let planned = match self {
             Index::Tree(tree) => tree.plan(writes, first, hints).map(Planned::Leaf)?,
-            Index::Lsm(lsm) => lsm.plan(writes).map(Planned::Memtable)?,
+            Index::Lsm(lsm) => lsm.plan(writes, decided).map(Planned::Memtable)?,
         };
         assert!((1..=writes.len()).contains(&planned.len()), "a part of an index takes some of the writes");
         Ok(planned)

@@ -10,6 +10,7 @@ use super::pages::Sink;
 use super::segment::SegmentWriter;
 use super::{Entry, EntryKind, LAST_LEVEL, Segment};
 use crate::error::{Error, Result};
+use crate::role::{self, Role};
 use std::sync::Arc;
 use varve_volume::Lsn;
 
@@ -95,7 +96,9 @@ impl BulkLoad {
         assert!(self.writer.is_none(), "segments are listed when they are complete");
         let _one = self.shared.flushing.lock();
         self.shared.note_newest(self.commit);
-        self.shared.install(Change { added: std::mem::take(&mut self.done), pages, ..Change::default() })
+        let change = Change { added: std::mem::take(&mut self.done), pages, ..Change::default() };
+        // As in flushes: who holds the pages that are linked does not wait for room in the log.
+        role::with(Role::Merger, || self.shared.install(change))
     }
 
     /// Ends the load: every row is in a segment that is listed, and shows to who reads now.

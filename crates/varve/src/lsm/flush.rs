@@ -109,8 +109,8 @@ impl Shared {
         if nothing {
             return Ok(None);
         }
-        // Each commit of a stretch deletes for some moment: merges drop those that nobody needs.
-        writer.add_ranges(&table.ranges());
+        // Of many commits that delete a stretch the newest for each moment is enough, as of many entries of a key.
+        writer.add_ranges(&table.ranges().kept(moments, false));
         let meta = writer.finish(&mut sink)?;
         assert!(meta.commits.1 <= table.newest(), "what is flushed was in the memtable");
         let level = self.level_of_flush(&meta);

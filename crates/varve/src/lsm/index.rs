@@ -15,7 +15,7 @@ use super::manual::Asked;
 use super::memtable::Memtable;
 use super::picker::Picker;
 use super::pressure::BackPressure;
-use super::services::{Services, due_bytes};
+use super::services::{Services, Stuck, due_bytes};
 use super::stats::{Counters, LsmStats};
 use super::{LsmOptions, Segments};
 use crate::btree::Tree;
@@ -65,6 +65,7 @@ pub(super) struct Shared {
     pub asked: Asked,
     pub counters: Counters,
     pub pressure: BackPressure,
+    pub stuck: Stuck,
     /// Number of the next segment.
     next: AtomicU64,
 }
@@ -105,6 +106,7 @@ impl Lsm {
             asked,
             counters,
             pressure,
+            stuck: Stuck::default(),
             next,
         };
         let this = Lsm(Arc::new(shared));

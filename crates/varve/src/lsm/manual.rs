@@ -69,6 +69,15 @@ impl Asked {
     }
 }
 
+impl Asked {
+    /// What goes before all that was asked for fails.
+    pub fn fail(&self, error: &Error) {
+        for request in std::mem::take(&mut *self.0.lock()) {
+            *request.ended.lock() = Some(Err(error.clone()));
+        }
+    }
+}
+
 impl Shared {
     /// The merge that is done next: one that keeps writers from having to wait, one that was asked for, any other.
     pub(super) fn next_merge(&self, shape: &Leveled, version: &Version) -> Option<(Plan, Option<Next>)> {

@@ -97,6 +97,9 @@ impl Node {
     }
 }
 
+/// Deletions of ranges for which a memtable is flushed.
+const MANY_RANGES: u64 = 128;
+
 /// A table of entries. Its memory is charged before entries come, and given back when it is dropped.
 pub(super) struct Memtable {
     head: [Link; HEIGHT],
@@ -153,6 +156,12 @@ impl Memtable {
     #[inline]
     pub fn deleted(&self, key: &[u8], at: Lsn) -> Lsn {
         if self.deleted.load(Ordering::Acquire) == 0 { 0 } else { self.ranges.read().covering(key, at) }
+    }
+
+    /// Whether it has so many deletions of ranges that it should be flushed, however few bytes they are: each makes the
+    /// list anew, and looks at all that there are.
+    pub fn has_many_ranges(&self) -> bool {
+        self.deleted.load(Ordering::Relaxed) >= MANY_RANGES
     }
 
     /// Adds a deletion of a range.

@@ -58,6 +58,10 @@ impl Lsm {
         let shared = &*self.0;
         let Some((plan, asked)) = shared.next_merge(&shared.shape(), &segments.version()) else { return Ok(false) };
         let merged = self.merge_plan(segments, &plan);
+        if let (Err(error), None) = (&merged, &asked) {
+            shared.asked.fail(error);
+            shared.services.something_ended();
+        }
         // What was not done, because the thread is to end or the keyspace is gone, stays asked for.
         if let Some(asked) = asked.filter(|_| !matches!(merged, Ok(false))) {
             shared.asked.done(&asked, merged.as_ref().map(|_| ()).map_err(Clone::clone));

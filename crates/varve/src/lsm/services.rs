@@ -45,12 +45,39 @@ type Found = BTreeMap<KeyspaceId, Vec<(Lsn, Lsn, Box<[u8]>)>>;
 /// The same by where their groups begin.
 pub(crate) type FoundGroups = BTreeMap<Lsn, Vec<(KeyspaceId, Box<[u8]>)>>;
 
+/// Why a keyspace's memtables cannot be flushed. It takes no more than a memtable then of the memory that all share.
+#[derive(Default)]
+pub(super) struct Stuck {
+    is: AtomicBool,
+    /// Why the last flush failed, and the last merge, where flushes wait for it.
+    why: Mutex<[Option<Error>; 2]>,
+}
+
+impl Stuck {
+    const FLUSH: usize = 0;
+    const MERGE: usize = 1;
+
+    fn set(&self, what: usize, error: Option<Error>) {
+        let mut why = self.why.lock();
+        why[what] = error;
+        self.is.store(why.iter().any(Option::is_some), Ordering::Release);
+    }
+
+    fn why(&self) -> Option<Error> {
+        if !self.is.load(Ordering::Acquire) {
+            return None;
+        }
+        let why = self.why.lock();
+        why.iter().flatten().next().cloned()
+    }
+}
+
 #[derive(Default)]
 struct Room {
     /// Why the last flush failed; none when it did not.
     failed: Option<Error>,
-    /// The same of what the thread did last, merges among it: a flush may have to wait for one.
-    stuck: Option<Error>,
+    /// Why the last merge failed; none when all that are due could be made.
+    unmerged: Option<Error>,
     /// Flushes that ended.
     ended: u64,
     /// Times that the thread found nothing more to do, or gave up for a while.
@@ -169,23 +196,25 @@ impl Services {
         self.keyspaces.lock().iter().filter_map(Weak::upgrade).map(Lsm).collect()
     }
 
-    /// Charges memory for entries; waits for flushes when there is none.
+    /// Charges memory for entries; waits for flushes when there is none. `surely`: where nothing can be flushed, the
+    /// limit is passed rather than a commit that is decided, or one that makes room, refused.
     ///
     /// # Errors
-    /// `TransactionTooLarge` when it could never be had; what flushes fail with.
-    pub(super) fn admit(&self, shared: &Shared, bytes: u64) -> Result<()> {
+    /// `TransactionTooLarge` when it could never be had; what flushes, and merges that they wait for, fail with.
+    pub(super) fn admit(&self, shared: &Shared, bytes: u64, surely: bool) -> Result<()> {
         debug_assert!(bytes > 0, "an entry takes memory");
-        if shared.core.budget.charge(Class::Memtables, bytes).is_ok() {
+        if (surely || !is_held_up(shared)) && shared.core.budget.charge(Class::Memtables, bytes).is_ok() {
             return Ok(());
         }
         let from = varve_rt::now();
-        let admitted = self.admit_later(&shared.core, bytes);
+        let admitted = self.admit_later(shared, bytes, surely);
         shared.counters.stalled(varve_rt::now() - from);
         admitted
     }
 
-    fn admit_later(&self, core: &Core, bytes: u64) -> Result<()> {
-        let budget = &core.budget;
+    fn admit_later(&self, shared: &Shared, bytes: u64, surely: bool) -> Result<()> {
+        let (core, budget) = (&*shared.core, &shared.core.budget);
+        let charged = || (surely || !is_held_up(shared)) && budget.charge(Class::Memtables, bytes).is_ok();
         let limit = budget.limit(Class::Memtables);
         if bytes > limit {
             return Err(Error::TransactionTooLarge { what: "memtables", needed: bytes, limit });
@@ -197,7 +226,7 @@ impl Services {
                 let room = self.room.lock();
                 (room.ended, room.idle)
             };
-            if budget.charge(Class::Memtables, bytes).is_ok() {
+            if charged() {
                 return Ok(());
             }
             if self.stopping() {
@@ -211,16 +240,18 @@ impl Services {
                 self.wanted.set();
             }
             room.check_sound()?;
-            if budget.charge(Class::Memtables, bytes).is_ok() {
+            let nothing_ended = room.ended == ended;
+            drop(room);
+            if charged() {
                 return Ok(());
             }
-            let nothing_ended = room.ended == ended;
-            if let Some(error) = room.failed.as_ref().or(room.stuck.as_ref().filter(|_| nothing_ended)) {
+            let stuck = shared.stuck.why();
+            if let Some(error) = stuck.as_ref().filter(|_| !surely) {
                 return Err(error.clone());
             }
-            if nothing_ended && !self.stopping() {
-                // All of the memory is held by commits that wait for each other, or for the like of this one.
-                drop(room);
+            if (nothing_ended || stuck.is_some()) && !self.stopping() {
+                // Nothing of this keyspace can be flushed, or other keyspaces, or commits that wait for each other or
+                // for the like of this one, hold all of the memory.
                 budget.admit(Class::Memtables, bytes);
                 return Ok(());
             }
@@ -251,9 +282,15 @@ impl Services {
     }
 }
 
+/// Whether a keyspace cannot be flushed, and has what a memtable may have.
+fn is_held_up(shared: &Shared) -> bool {
+    shared.stuck.is.load(Ordering::Relaxed) && is_due(shared, &shared.core.budget)
+}
+
 /// Whether the active memtable of a keyspace is large enough to be flushed.
 fn is_due(shared: &Shared, budget: &Budget) -> bool {
-    shared.view().active.bytes() >= due_bytes(&shared.options(), budget)
+    let active = &shared.view().active;
+    active.bytes() >= due_bytes(&shared.options(), budget) || active.has_many_ranges()
 }
 
 /// Bytes at which a memtable is flushed.
@@ -355,29 +392,41 @@ impl Services {
 
     fn run(&self) {
         debug_assert_eq!(role::current(), Role::Merger, "the thread has its role");
+        let mut unripe = 0;
         while !self.stopping() {
             self.wanted.wait();
             self.wanted.reset();
             let mut again = true;
             while again && !self.stopping() {
-                let worked = self.work();
-                self.room.lock().stuck = worked.as_ref().err().cloned();
-                again = match worked {
+                again = match self.work() {
                     Ok(more) => more,
-                    Err(_) => {
-                        // A full disk may have room later; a database that is poisoned is left alone.
-                        let sound = self.keyspaces().first().is_some_and(|lsm| lsm.0.core.log.check_sound().is_ok());
-                        self.is_idle();
-                        sound && !self.stopping() && {
-                            self.wanted.reset();
-                            self.wanted.wait_for(AGAIN);
-                            true
-                        }
-                    }
+                    Err(error) => self.pause_after(&error, &mut unripe),
                 };
             }
             self.is_idle();
         }
+    }
+
+    /// Waits a little after a job that failed; whether to try again. A full disk may have room later; a database that
+    /// is poisoned is left alone. `unripe`: free pages that had to ripen when this was called last.
+    fn pause_after(&self, error: &Error, unripe: &mut u64) -> bool {
+        let keyspaces = self.keyspaces();
+        let Some(core) = keyspaces.first().map(|lsm| &lsm.0.core) else { return false };
+        if matches!(error, Error::NoSpace(_)) {
+            let free = core.space.unripe();
+            if free > 0 && free != std::mem::replace(unripe, free) {
+                // A checkpoint lets them be used.
+                core.log.ask_for_checkpoint();
+            }
+        }
+        let sound = core.log.check_sound().is_ok();
+        self.is_idle();
+        if !sound || self.stopping() {
+            return false;
+        }
+        self.wanted.reset();
+        self.wanted.wait_for(AGAIN);
+        true
     }
 
     fn is_idle(&self) {
@@ -397,9 +446,9 @@ impl Services {
                 room.check_sound()?;
                 self.freed.wait(&mut room);
             }
-            room.failed.clone().or(room.stuck.clone()).map_or(Ok(()), Err)?;
+            room.failed.clone().map_or(Ok(()), Err)?;
         }
-        Ok(())
+        self.room.lock().unmerged.clone().map_or(Ok(()), Err)
     }
 
     /// Somebody may wait for what ended.
@@ -424,30 +473,55 @@ impl Services {
 
     /// Does what is most urgent; whether there may be more.
     fn work(&self) -> Result<bool> {
-        if self.flush_due()? {
-            return Ok(true);
+        let flushed = self.flush_due();
+        if let Ok(true) = flushed {
+            return flushed;
         }
+        let merged = self.merge_some();
+        if let Ok(true) = merged { merged } else { flushed.and(merged) }
+    }
+
+    /// Merges something in the first keyspace that has something to merge; whether one had. What is wrong with one
+    /// keyspace holds up no other.
+    fn merge_some(&self) -> Result<bool> {
+        let (mut merged, mut unmerged) = (false, None);
         for lsm in &self.keyspaces() {
-            if lsm.merge_some()? {
-                return Ok(true);
+            let result = lsm.merge_some();
+            let stuck = result.as_ref().err().filter(|_| lsm.is_full()).cloned();
+            lsm.0.stuck.set(Stuck::MERGE, stuck);
+            match result {
+                Ok(done) => merged = done,
+                Err(error) => unmerged = unmerged.or(Some(error)),
+            }
+            if merged {
+                break;
             }
         }
-        Ok(false)
+        if !merged || unmerged.is_some() {
+            self.room.lock().unmerged = unmerged.clone();
+        }
+        if merged { Ok(true) } else { unmerged.map_or(Ok(false), Err) }
     }
 
     /// Flushes a memtable if one is due; whether one was.
     fn flush_due(&self) -> Result<bool> {
-        let keyspaces = self.keyspaces();
+        // Where level 0 is full, merges come first.
+        let keyspaces: Vec<Lsm> = self.keyspaces().into_iter().filter(|lsm| !lsm.is_full()).collect();
         let Some(largest) = keyspaces.iter().max_by_key(|lsm| lsm.0.view().active.bytes()) else { return Ok(false) };
         let budget = largest.0.core.budget.clone();
         // What commits have charged and not entered yet cannot be flushed.
         let full = is_full(&budget) && largest.0.view().active.bytes() > 0;
-        let unfinished = keyspaces.iter().find(|lsm| lsm.0.view().frozen.is_some());
-        let due = keyspaces.iter().find(|lsm| is_due(&lsm.0, &budget)).or(full.then_some(largest));
-        match unfinished.or(due).filter(|lsm| !lsm.is_full()) {
-            Some(lsm) => self.flushed(lsm.flush()).map(|()| true),
-            None => Ok(false),
+        let unfinished = keyspaces.iter().filter(|lsm| lsm.0.view().frozen.is_some());
+        let due = keyspaces.iter().filter(|lsm| is_due(&lsm.0, &budget)).chain(full.then_some(largest));
+        // What is wrong with one keyspace holds up no other.
+        let mut failed = None;
+        for lsm in unfinished.chain(due) {
+            match self.flushed(lsm, lsm.flush()) {
+                Ok(()) => return Ok(true),
+                Err(error) => failed = failed.or(Some(error)),
+            }
         }
+        failed.map_or(Ok(false), Err)
     }
 
     /// Called between the batches of a merge: flushes what is due, and says how long that took. None when the merge is
@@ -464,7 +538,8 @@ impl Services {
     }
 
     /// Tells those who wait for memory how a flush ended.
-    fn flushed(&self, result: Result<()>) -> Result<()> {
+    fn flushed(&self, lsm: &Lsm, result: Result<()>) -> Result<()> {
+        lsm.0.stuck.set(Stuck::FLUSH, result.as_ref().err().cloned());
         debug_assert_eq!(role::current(), Role::Merger, "who flushes does not wait for room in the log");
         let mut room = self.room.lock();
         room.ended += 1;
@@ -483,7 +558,7 @@ impl Services {
                     if varve_rt::dying() {
                         return Err(Error::Closed);
                     }
-                    self.flushed(lsm.flush())?;
+                    self.flushed(&lsm, lsm.flush())?;
                 }
             }
             Ok(())

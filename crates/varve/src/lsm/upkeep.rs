@@ -19,7 +19,7 @@ use varve_volume::{KeyspaceId, Lsn, PageId};
 /// Segments that are dropped in one group when a keyspace is cleared.
 const TOGETHER: usize = 16;
 /// Longest value: a block of a segment has to hold it.
-const LONGEST_VALUE: u64 = 32 << 20;
+pub(super) const LONGEST_VALUE: u64 = 32 << 20;
 
 impl Lsm {
     /// Makes an empty keyspace whose list of segments has a reserved page as its root, inside `group`, which also marks

@@ -7,6 +7,7 @@
 use super::index::{Lsm, Shared};
 use super::memtable::{Memtable, bytes_of};
 use super::ranges::RangeDelete;
+use super::upkeep::LONGEST_VALUE;
 use super::{Entry, record};
 use crate::budget::Class;
 use crate::error::{Error, Result};
@@ -53,12 +54,15 @@ pub(crate) struct MemtableWrites<'a> {
 }
 
 impl Lsm {
-    /// Makes room for all of the writes. No latch may be held: it waits for flushes when memory is short.
-    pub(crate) fn plan<'a>(&'a self, writes: &'a [Write<'a>]) -> Result<MemtableWrites<'a>> {
+    /// Makes room for all of the writes. No latch may be held: it waits for flushes when memory is short. `decided`:
+    /// they are of a commit that is made whatever memtables may have.
+    pub(crate) fn plan<'a>(&'a self, writes: &'a [Write<'a>], decided: bool) -> Result<MemtableWrites<'a>> {
         let shared = &*self.0;
         assert!(!writes.is_empty(), "a plan is of some writes");
+        // One that is decided was looked at before.
+        writes.iter().filter(|_| !decided).try_for_each(check_value)?;
         let bytes = writes.iter().map(|write| bytes_of(write.key, record::value(write))).sum();
-        shared.services.admit(shared, bytes)?;
+        shared.services.admit(shared, bytes, decided)?;
         let charge = Charge { shared, bytes };
         let (bytes, limit) = (writes.iter().map(record::bytes_of).sum::<usize>() as u64, shared.core.log.max_group());
         if bytes > limit {
@@ -70,8 +74,10 @@ impl Lsm {
     /// Whether a write could ever be made by itself.
     ///
     /// # Errors
-    /// `TransactionTooLarge` when memory for memtables, or a log group, is less than it takes.
+    /// `ValueSize` when no block can hold it; `TransactionTooLarge` when memory for memtables, or a log group, is less
+    /// than it takes.
     pub(crate) fn check_fits(&self, write: &Write<'_>) -> Result<()> {
+        check_value(write)?;
         let core = &self.0.core;
         let (entry, limit) = (bytes_of(write.key, record::value(write)), core.budget.limit(Class::Memtables));
         if entry > limit {
@@ -106,10 +112,16 @@ impl Lsm {
             }
         }
         debug_assert!(write.key.len() <= self.max_key(), "the key was checked");
-        let mut planned = self.plan(std::slice::from_ref(write))?;
+        let mut planned = self.plan(std::slice::from_ref(write), false)?;
         planned.enter();
         Ok(Single::Ready(planned, told(None)))
     }
+}
+
+/// A block of a segment has to hold the value.
+fn check_value(write: &Write<'_>) -> Result<()> {
+    let len = record::value(write).len() as u64;
+    if len > LONGEST_VALUE { Err(Error::ValueSize { len, max: LONGEST_VALUE }) } else { Ok(()) }
 }
 
 /// Bytes of keys and values.
@@ -142,7 +154,8 @@ impl Lsm {
         let end = high.clone().unwrap_or_else(past);
         assert!(*low < end, "a span has keys");
         let bytes = bytes_of(low, &end);
-        shared.services.admit(shared, bytes)?;
+        // What it hides gives its room back, on a full device too.
+        shared.services.admit(shared, bytes, true)?;
         let mut charge = Charge { shared, bytes };
         let record = record::delete_range(low, &end);
         let mut group = Group::begin(&shared.core, GroupKind::Commit, record.len() + 64)?;

@@ -28,7 +28,7 @@ families! {
     OPEN_TXNS Gauge "varve_transactions_open" [] "Transactions open now.";
     SNAPSHOTS Gauge "varve_snapshots_open" [] "Snapshots open now.";
     SNAPSHOTS_OPENED Counter "varve_snapshots_opened_total" [] "Snapshots ever opened.";
-    SNAPSHOTS_EVICTED Counter "varve_snapshots_evicted_total" [] "Snapshots that lost their old values to the memory limit.";
+    SNAPSHOTS_EVICTED Counter "varve_snapshots_evicted_total" [] "Snapshots that lost their old values to the limits of memory and snapshot_disk.";
     VERSIONS Counter "varve_versions_kept_total" [] "Old values set aside for snapshots.";
 
     FRAMES Gauge "varve_pool_frames" [] "Frames of the buffer pool, a page each.";

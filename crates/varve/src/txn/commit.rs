@@ -243,7 +243,7 @@ impl<'a> Run<'a> {
                     hint = hint.or(ahead.hint(target.index, at - start));
                 }
                 let next = if at + 1 < end { found(at + 1) } else { None };
-                let part = target.index.plan(&self.writes[at..end], at, [hint, next])?;
+                let part = target.index.plan(&self.writes[at..end], (at, self.how.piece_of.is_some()), [hint, next])?;
                 at += part.len();
                 assert!(at <= end, "a plan is of one keyspace");
                 pages += part.pages();
@@ -468,7 +468,10 @@ impl Short<'_> {
             Some(_) => return Ok(ShortEnd::Long),
         }
         index.hold_up(std::slice::from_ref(write));
-        let mut group = Group::begin(core, GroupKind::Commit, core.page_size() + 64)?;
+        // A leaf takes a short value; a record of the log whatever memtables take.
+        let long = write.value.as_ref().filter(|_| index.keeps_versions());
+        let record = if let Some(NewValue::Bytes(value)) = long { write.key.len() + value.len() } else { 0 };
+        let mut group = Group::begin(core, GroupKind::Commit, core.page_size() + 64 + record)?;
         let single = index.latch_single(write, |old| {
             let saving = manager.snapshots.begin_commit(stripe);
             let saves = matches!(saving, Saving::Yes) && !index.keeps_versions();

@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use varve_volume::setting::Plain;
 
-/// When a commit counts as done.
+/// When a commit counts as done. What is not durable yet is lost when the process is killed, too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum Durability {
     /// When it would survive a power cut. The default.

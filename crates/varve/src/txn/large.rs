@@ -36,6 +36,7 @@ use crate::wal::LARGE_COMMITS;
 use std::collections::BTreeMap;
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
+use std::time::Duration;
 use varve_device::Mistake;
 use varve_rt::RwLock;
 use varve_rt::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -53,6 +54,9 @@ const MOST_ROWS: usize = 8192;
 const MOST_BYTES: usize = 256 << 10;
 /// Bytes of a write's length in the value.
 const LENGTH: usize = 4;
+/// How long a piece of a commit that is decided waits for room on a full device, and the pause between two attempts.
+const PATIENCE: Duration = Duration::from_secs(30);
+const AGAIN: Duration = Duration::from_millis(200);
 
 /// A value as a commit wrote it (none: it deleted the key), and the commit's number.
 type Written<V> = (Option<V>, Lsn);
@@ -215,18 +219,18 @@ impl Manager {
         }
         drop(decided);
         unfinished.applied.store(self.core.log.end_lsn(), Ordering::Release);
-        self.forget_applied(spaces.iter().any(|space| space.index().keeps_versions()));
+        self.forget_applied();
         Ok(commit)
     }
 
-    /// Takes commits out of the list that are applied and that nobody looks for there: with `versions`, not those that
-    /// an open snapshot sees and that were not all applied then.
-    pub(super) fn forget_applied(&self, versions: bool) {
+    /// Takes commits out of the list that are applied and that nobody looks for there: not those that an open snapshot
+    /// sees and that were not all applied then.
+    pub(super) fn forget_applied(&self) {
         let mut list = self.large.list.write();
         let before = list.len();
         list.retain(|one| {
             let applied = one.applied.load(Ordering::Acquire);
-            applied == Lsn::MAX || versions && self.snapshots.any_between(one.commit, applied)
+            applied == Lsn::MAX || self.snapshots.any_between(one.commit, applied)
         });
         let gone = before - list.len();
         let active = self.large.active.fetch_sub(gone, Ordering::SeqCst);
@@ -352,7 +356,14 @@ impl Manager {
             targets.push(Target { index: space.index(), writes: first..rows.len(), stored });
         }
         let how = How { stripe: rest.stripe, tell: None, piece_of: Some(rest.commit.unwrap_or(Lsn::MAX)) };
-        let done = commit::run(self, &targets, &rows, Durability::None, how)?;
+        let began = varve_rt::now();
+        let done = loop {
+            match commit::run(self, &targets, &rows, Durability::None, how) {
+                // It is decided: room may come.
+                Err(Error::NoSpace(_)) if began.elapsed() < PATIENCE && !varve_rt::dying() => varve_rt::sleep(AGAIN),
+                done => break done?,
+            }
+        };
         for at in done.untidy {
             // What stays untidy costs space only.
             let _ = Target::of(&targets, at).index.tidy(rows[at].key);

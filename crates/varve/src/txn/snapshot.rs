@@ -42,7 +42,7 @@ impl Snapshot {
     pub fn open(manager: &Arc<Manager>) -> Result<Snapshot> {
         manager.live()?;
         if manager.large.is_active() {
-            manager.forget_applied(true);
+            manager.forget_applied();
         }
         let claim = manager.snapshots.register(&manager.core.log);
         let snapshot = Snapshot { manager: manager.clone(), claim, lent: Mutex::default() };

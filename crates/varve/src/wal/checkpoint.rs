@@ -33,8 +33,18 @@ const LEAST_REPLAY_RATE: u64 = 4 << 20;
 const STEPS: u64 = 32;
 /// Failures in a row, of attempts that may be repeated, after which the log is poisoned.
 const MAX_FAILURES: u32 = 10;
+/// Time until the next attempt where there is no room for what pins the log.
+const FULL: Duration = Duration::from_secs(1);
 /// Checkpoints tried while closing, when groups are still being appended.
 const CLOSING_TRIES: u32 = 5;
+
+/// What a checkpoint came to.
+struct Made {
+    /// Redo begins at its T.
+    at_t: bool,
+    /// Why it does not: nothing had room for what the log alone holds.
+    pinned: Option<Error>,
+}
 
 /// The pages, as checkpoints see them.
 pub trait CheckpointPages: Send + Sync {
@@ -197,13 +207,13 @@ impl Checkpointer {
 
     /// Makes a checkpoint now, at full speed: on return, recovery needs no log from before the call.
     pub fn checkpoint(&self) -> Result<()> {
-        self.alone(|| self.make(false, true)).map(|_| ())
+        self.alone(|| self.make(false, true)).and_then(|made| made.pinned.map_or(Ok(()), Err))
     }
 
     /// Runs `f` while nobody else makes a checkpoint, and lets it make one that leaves what only the log and memory
     /// hold where it is: false when redo cannot begin at it for that.
     pub fn with_checkpoint<R>(&self, f: impl FnOnce(&dyn Fn() -> Result<bool>) -> R) -> R {
-        self.alone(|| f(&|| self.make(false, false)))
+        self.alone(|| f(&|| self.make(false, false).map(|made| made.at_t)))
     }
 
     fn alone<R>(&self, f: impl FnOnce() -> R) -> R {
@@ -266,7 +276,14 @@ impl Checkpointer {
                 self.make(true, true)
             };
             match result {
-                Ok(_) => failures = 0,
+                Ok(Made { pinned: None, .. }) => failures = 0,
+                Ok(_) => {
+                    // A full device has not failed: the next one may find room.
+                    failures = 0;
+                    self.woken.reset();
+                    self.woken.wait_for(FULL);
+                    self.log.checkpoint_wanted().set();
+                }
                 Err(e) => {
                     failures += 1;
                     if failures >= MAX_FAILURES {
@@ -289,24 +306,23 @@ impl Checkpointer {
         self.hurry.load(Ordering::Acquire) > 0 || self.log.is_urgent() || self.stopping()
     }
 
-    fn make(&self, paced: bool, settle: bool) -> Result<bool> {
+    fn make(&self, paced: bool, settle: bool) -> Result<Made> {
         let began = now();
         let result = self.attempt(paced, settle);
         match &result {
-            Ok(_) => {
+            Ok(Made { pinned: None, .. }) => {
                 self.completed.fetch_add(1, Ordering::Relaxed);
                 self.last_at.store(now().as_nanos(), Ordering::Relaxed);
                 self.last_ns.store(began.elapsed().as_nanos() as u64, Ordering::Relaxed);
             }
-            Err(_) => {
+            _ => {
                 self.failed.fetch_add(1, Ordering::Relaxed);
             }
         }
         result
     }
 
-    /// True when redo begins at its T.
-    fn attempt(&self, paced: bool, settle: bool) -> Result<bool> {
+    fn attempt(&self, paced: bool, settle: bool) -> Result<Made> {
         if let Some(why) = self.log.poisoned() {
             return Err(Error::Poisoned(why.to_string()));
         }
@@ -318,7 +334,11 @@ impl Checkpointer {
             self.log.faults().pass(Place::Checkpointer);
         }
         // What it writes is older than T in part: so before the pages.
-        self.needs.as_ref().filter(|_| settle).map_or(Ok(()), |needs| needs.settle(t))?;
+        let pinned = match self.needs.as_ref().filter(|_| settle).map_or(Ok(()), |needs| needs.settle(t)) {
+            // It stays in the log; all else is written.
+            Err(full @ Error::NoSpace(_)) => Some(full),
+            settled => settled.map(|()| None)?,
+        };
         if !self.log.faults().has(Mistake::CheckpointSkipsPages) {
             self.pages.flush_older_than(t)?;
         }
@@ -343,7 +363,10 @@ impl Checkpointer {
         if point == Some(redo) {
             self.after.as_ref().inspect(|after| after.completed());
         }
-        Ok(point == Some(redo))
+        if settle {
+            self.log.note_pinned(pinned.clone());
+        }
+        Ok(Made { at_t: point == Some(redo), pinned })
     }
 
     /// The latest T, this checkpoint's or that of one before, from which on the log has all that is needed; `None`: the

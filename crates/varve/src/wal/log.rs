@@ -16,7 +16,7 @@ use super::growth::Growth;
 use super::reader::LogReader;
 use super::resume::Gap;
 use super::ring::{RING_START, Ring};
-use super::room::Idle;
+use super::room::{Idle, Pinned};
 use super::stats::{Counters, LogStats, add};
 use super::superblock::{self, Birth, DbHeader, MAX_OPTIONS, Superblock};
 use super::tail::{Refused, Tail};
@@ -75,8 +75,8 @@ pub struct Log {
     raising: Mutex<()>,
     pub(super) resumed: AtomicBool,
     health: Arc<Health>,
-    /// Waited on for log space; notified when the redo point moves or the log is poisoned.
-    pub(super) space: Mutex<()>,
+    /// Waited on for log space; notified when the redo point moves, or cannot, or the log is poisoned.
+    pub(super) space: Mutex<Pinned>,
     pub(super) space_freed: Condvar,
     pub(super) space_waiters: AtomicU32,
     /// The database is opening: nobody makes checkpoints yet.
@@ -220,7 +220,7 @@ impl Log {
             raising: Mutex::new(()),
             resumed: AtomicBool::new(false),
             health: dev.health().clone(),
-            space: Mutex::new(()),
+            space: Mutex::default(),
             space_freed: Condvar::new(),
             space_waiters: AtomicU32::new(0),
             opening: AtomicBool::new(false),

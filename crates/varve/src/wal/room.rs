@@ -27,6 +27,14 @@ pub(super) struct Idle {
     needed: u64,
 }
 
+/// Checkpoints that left the redo point where it was, as nothing had room for what pins the log.
+#[derive(Default)]
+pub(super) struct Pinned {
+    times: u64,
+    /// Why the last checkpoint did; none: it did not.
+    why: Option<Error>,
+}
+
 impl Log {
     /// Set when a checkpoint is wanted; whoever makes checkpoints resets it.
     pub fn checkpoint_wanted(&self) -> &Arc<Event> {
@@ -132,7 +140,7 @@ impl Log {
             // the log is given up when they are flushed. If need be the ring grows past its maximum.
             return Ok(());
         }
-        let mut since = None;
+        let (mut since, mut pinned_before) = (None, None);
         let mut may_grow = true;
         while !self.has_space(need) {
             self.check_sound()?;
@@ -154,12 +162,18 @@ impl Log {
             self.space_waiters.fetch_add(1, Ordering::AcqRel);
             self.wanted.set();
             let mut guard = self.space.lock();
-            if !self.has_space(need) && self.check_sound().is_ok() {
+            let before = *pinned_before.get_or_insert(guard.times);
+            // Twice: one of them began after this, and there was no room yet.
+            let pinned = guard.why.clone().filter(|_| guard.times > before + 1);
+            if pinned.is_none() && !self.has_space(need) && self.check_sound().is_ok() {
                 self.space_freed.wait(&mut guard);
             }
             drop(guard);
             let waiters = self.space_waiters.fetch_sub(1, Ordering::AcqRel);
             assert!(waiters > 0, "who waited was counted");
+            if let Some(why) = pinned {
+                return Err(why);
+            }
             if varve_rt::dying() {
                 return Err(Error::Poisoned("the machine has lost power".into()));
             }
@@ -280,6 +294,16 @@ impl Log {
     }
 
     /// Wakes those who wait for space.
+    /// Called at the end of each checkpoint: why what pins the log could not be put into pages, if there was no room.
+    pub(super) fn note_pinned(&self, why: Option<Error>) {
+        assert!(why.as_ref().is_none_or(|why| matches!(why, Error::NoSpace(_))), "other failures are failures");
+        let mut pinned = self.space.lock();
+        pinned.times += u64::from(why.is_some());
+        pinned.why = why;
+        drop(pinned);
+        self.space_freed.notify_all();
+    }
+
     pub(super) fn tell_of_space(&self) {
         drop(self.space.lock());
         self.space_freed.notify_all();

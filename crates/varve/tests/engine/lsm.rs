@@ -490,6 +490,42 @@ fn with_little_memory_merges_write_a_few_times_what_is_flushed() {
     db.close().unwrap();
 }
 
+/// A purge by age: each deletion has all that the ones before have.
+#[test]
+fn many_growing_range_deletes_stay_small_and_are_kept() {
+    let db = Db::create_on(Devices::new(MemDevice::new(0), MemDevice::new(0)), &Layout::default(), options()).unwrap();
+    let events = db.create_keyspace_of("events", lsm()).unwrap();
+    let key = |n: u32| [&n.to_be_bytes()[..], &[b'k'; 900]].concat();
+    (0..2000).for_each(|n| events.put(key(n), b"x").unwrap());
+    let snapshot = db.snapshot().unwrap();
+    (1..=1500).for_each(|n| events.delete_range(..key(n)).map(drop).unwrap());
+    db.checkpoint().unwrap();
+    assert!(db.stats().lsm[0].flushes > 5, "{:?}", db.stats().lsm[0]);
+    assert_eq!((events.len().unwrap(), snapshot.count(&events, ..).unwrap()), (500, 2000));
+    drop(snapshot);
+    db.wait_for_merges().unwrap();
+    assert_eq!(events.first().unwrap().map(|(first, _)| first), Some(key(1500)));
+    assert!(db.check().unwrap().is_clean());
+    drop(events);
+    db.close().unwrap();
+}
+
+#[test]
+fn a_value_that_no_block_can_hold_is_refused_by_each_way_of_putting_it() {
+    let large = Options { cache_bytes: 1200 << 20, ..options() };
+    let db = Db::create_on(Devices::new(MemDevice::new(0), MemDevice::new(0)), &Layout::default(), large).unwrap();
+    let events = db.create_keyspace_of("events", KeyspaceKind::Lsm(LsmOptions::default())).unwrap();
+    let value = vec![7; (32 << 20) + 1];
+    let refused = |error: Error| assert!(matches!(error, Error::ValueSize { max: 33_554_432, .. }), "{error}");
+    refused(events.put(b"k", &value).unwrap_err());
+    refused(db.transact(|tx| tx.put(&events, b"k", &value)).unwrap_err());
+    events.put(b"k", &value[1..]).unwrap();
+    db.checkpoint().unwrap();
+    assert_eq!(events.get(b"k").unwrap().map(|value| value.len()), Some(32 << 20));
+    drop(events);
+    db.close().unwrap();
+}
+
 /// What clearing hides is gone with the flush at the latest that closing makes, whatever was being merged.
 #[test]
 fn clearing_a_keyspace_gives_its_space_back_when_the_database_is_closed() {

@@ -1,8 +1,9 @@
 //! LSM keyspaces on a device that is full.
 
 use crate::lsm::{Rows, lsm, options, rows};
-use varve::{Db, Devices, Error, Keyspace, KeyspaceKind, Layout, LsmOptions};
-use varve_device::OpKind;
+use std::sync::Arc;
+use varve::{Db, Devices, Error, Keyspace, KeyspaceKind, Layout, LsmOptions, Options};
+use varve_device::{Device, OpKind};
 use varve_models::{Fault, FaultPlan, Faulty, MemDevice, When};
 
 /// The device is full: what is in memory stays in the log when the database is closed. Who clears a keyspace then has
@@ -51,17 +52,26 @@ fn a_full_device_keeps_nobody_from_closing_or_from_making_room() {
     db.close().unwrap();
 }
 
-/// Merges find no room, and flushes wait for them: writes say so, and go on when there is room again.
-#[test]
-fn writes_fail_while_a_full_device_stops_merges_and_go_on_when_it_has_room() {
-    let data = Faulty::new(MemDevice::new(0), FaultPlan::new(1));
-    let layout = Layout { page_size: 4096, log_bytes: 16 << 20, ..Layout::default() };
-    let db = Db::create_on(Devices::new(data.clone(), MemDevice::new(0)), &layout, options()).unwrap();
+/// Two segments on level 0 hold flushes up until they are merged.
+fn held_up_by_merges() -> KeyspaceKind {
     let shape = LsmOptions { l0_trigger: 2, l0_slowdown: 2, l0_stop: 2, ..LsmOptions::default() };
-    let shape = LsmOptions { memtable_bytes: 64 << 10, segment_bytes: 64 << 10, ..shape };
-    let events = db.create_keyspace_of("events", KeyspaceKind::Lsm(shape)).unwrap();
-    let put = |n: u32| events.put((n * 7919 % 100_003).to_be_bytes(), [n as u8; 500]);
-    (0..4000).for_each(|n| put(n).unwrap());
+    let small =
+        LsmOptions { memtable_bytes: 64 << 10, segment_bytes: 64 << 10, level1_bytes: Some(128 << 10), ..shape };
+    KeyspaceKind::Lsm(small)
+}
+
+fn put(rows: &Keyspace, n: u32) -> varve::Result<()> {
+    rows.put((n * 7919 % 100_003).to_be_bytes(), [n as u8; 500])
+}
+
+/// A database whose data device cannot grow any more, so that merges find no room; how many rows it took, the last but
+/// one of them.
+fn full(options: Options) -> (Arc<Faulty>, Db, Keyspace, u32) {
+    let data = Faulty::new(MemDevice::new(0), FaultPlan::new(1));
+    let layout = Layout { page_size: 4096, log_bytes: 8 << 20, ..Layout::default() };
+    let db = Db::create_on(Devices::new(data.clone(), MemDevice::new(0)), &layout, options).unwrap();
+    let events = db.create_keyspace_of("events", held_up_by_merges()).unwrap();
+    (0..4000).for_each(|n| put(&events, n).unwrap());
     db.wait_for_merges().unwrap();
     data.set_plan(FaultPlan::new(1).rule(&[OpKind::SetLen], None, When::From(1), Fault::NoSpace));
     let stalls = || db.stats().lsm[0].stalls.0;
@@ -69,16 +79,101 @@ fn writes_fail_while_a_full_device_stops_merges_and_go_on_when_it_has_room() {
     let failed = (4000..100_000).find_map(|n| {
         // Nobody crawls on, a write each time that a merge is tried again.
         assert!(n % 10 > 0 || stalls() < before + 50, "write {n}");
-        put(n).err().map(|error| (n, error))
+        put(&events, n).err().map(|error| (n, error))
     });
     let (stored, error) = failed.unwrap();
     assert!(matches!(error, Error::NoSpace(_)), "{error}");
+    (data, db, events, stored)
+}
+
+/// Merges find no room, and flushes wait for them: writes say so, and go on when there is room again.
+#[test]
+fn writes_fail_while_a_full_device_stops_merges_and_go_on_when_it_has_room() {
+    let (data, db, events, stored) = full(options());
     assert!(matches!(db.wait_for_merges(), Err(Error::NoSpace(_))));
     data.set_plan(FaultPlan::new(1));
-    (stored..stored + 2000).for_each(|n| put(n).unwrap());
+    (stored..stored + 2000).for_each(|n| put(&events, n).unwrap());
     db.wait_for_merges().unwrap();
     assert_eq!(events.len().unwrap(), u64::from(stored + 2000));
     assert!(db.check().unwrap().is_clean());
     drop(events);
     db.close().unwrap();
+}
+
+/// What makes room is not refused for the lack of it.
+#[test]
+fn a_keyspace_can_be_cleared_while_a_full_device_refuses_writes() {
+    let (_data, db, events, _) = full(options());
+    events.clear().unwrap();
+    assert_eq!(events.len().unwrap(), 0);
+    assert!(db.check().unwrap().is_clean());
+    drop(events);
+    db.close().unwrap();
+}
+
+/// It is decided with room for its pages; memory for memtables cannot be had.
+#[test]
+fn a_large_commit_on_a_full_device_fails_before_it_is_decided_or_is_made() {
+    let (data, db, events, stored) = full(options());
+    let made =
+        db.transact(|tx| (0..8000u32).try_for_each(|n| tx.put(&events, [b'x', (n >> 8) as u8, n as u8], [7; 500])));
+    assert!(matches!(made, Ok(()) | Err(Error::NoSpace(_))), "{made:?}");
+    data.set_plan(FaultPlan::new(1));
+    assert_eq!(events.len().unwrap(), u64::from(stored) + if made.is_ok() { 8000 } else { 0 });
+    (stored..stored + 2000).for_each(|n| put(&events, n).unwrap());
+    assert!(db.check().unwrap().is_clean());
+    drop(events);
+    db.close().unwrap();
+}
+
+/// What only memory and the log hold pins the log, and nothing has room for it: who waits for room in the log is told,
+/// the database is not poisoned, and all goes on when there is room again.
+#[test]
+fn a_log_that_a_full_device_pins_is_told_and_goes_on_when_there_is_room() {
+    let options = Options { cache_bytes: 512 << 20, log_max_bytes: 8 << 20, ..options() };
+    let (data, db, events, stored) = full(options);
+    let error = put(&events, stored).unwrap_err();
+    assert!(matches!(error, Error::NoSpace(_)), "{error}");
+    assert!(matches!(db.checkpoint(), Err(Error::NoSpace(_))));
+    assert_eq!(events.len().unwrap(), u64::from(stored));
+    data.set_plan(FaultPlan::new(1));
+    db.checkpoint().unwrap();
+    (stored..stored + 2000).for_each(|n| put(&events, n).unwrap());
+    assert_eq!(events.len().unwrap(), u64::from(stored + 2000));
+    assert!(db.check().unwrap().is_clean());
+    drop(events);
+    db.close().unwrap();
+}
+
+/// Of two keyspaces one has a damaged segment, which cannot be merged.
+#[test]
+fn damage_that_stops_the_merges_of_a_keyspace_stops_no_other() {
+    let (data, log) = (MemDevice::new(0), MemDevice::new(0));
+    let devices = || Devices::new(data.clone(), log.clone());
+    let layout = Layout { page_size: 4096, ..Layout::default() };
+    let db = Db::create_on(devices(), &layout, options()).unwrap();
+    for name in ["damaged", "sound"] {
+        let rows = db.create_keyspace_of(name, held_up_by_merges()).unwrap();
+        (0..1000u32).for_each(|n| rows.put(n.to_be_bytes(), name.repeat(50)).unwrap());
+    }
+    db.wait_for_merges().unwrap();
+    db.close().unwrap();
+    drop(db);
+    let mut bytes = vec![0; data.len() as usize];
+    varve_device::read_at(&*data, 0, &mut bytes).unwrap();
+    let pattern = "damaged".repeat(50);
+    // In each page, as some are of segments that were merged away.
+    let pages = bytes.chunks(4096).enumerate();
+    let with = pages.filter(|(_, page)| page.windows(pattern.len()).any(|window| window == pattern.as_bytes()));
+    with.for_each(|(n, _)| data.flip_bit(n as u64 * 4096 + 2000, 3));
+
+    let db = Db::open_on(devices(), options()).unwrap();
+    let (damaged, sound) = (db.keyspace("damaged").unwrap(), db.keyspace("sound").unwrap());
+    let failed = (0..100_000u32).find_map(|n| damaged.put((n % 1000).to_be_bytes(), "x".repeat(350)).err());
+    let failed = failed.unwrap();
+    assert!(matches!(failed, Error::Corrupt(_)), "{failed}");
+    (0..20_000u32).for_each(|n| sound.put(n.to_be_bytes(), "y".repeat(350)).unwrap());
+    assert_eq!(sound.len().unwrap(), 20_000);
+    drop((damaged, sound));
+    let _ = db.close();
 }
