@@ -148,4 +148,24 @@ impl Lsm {
         shared.pressure.flushed(shared.counters.user_bytes(), shared.counters.merge_bytes());
         Ok(())
     }
+
+    /// Drops the segments that range deletions of other segments hide as a whole: what a flush had to leave to the merge
+    /// that was under way.
+    pub(crate) fn drop_hidden(&self) -> Result<()> {
+        let shared = &*self.0;
+        let _one = shared.flushing.lock();
+        // What is damaged is told by who reads it.
+        let Ok(readers) = shared.view().segments.ranges() else { return Ok(()) };
+        let ranges = Fragments::union(readers.iter().map(|reader| reader.ranges()));
+        let newest = ranges.deletes().map(|delete| delete.commit).max().unwrap_or(0);
+        // As in a flush: readers of the present see all of the deletions.
+        shared.core.horizon.wait(&shared.core.log, newest);
+        let dropped = shared.hidden(&ranges, &shared.services.moments());
+        if dropped.is_empty() {
+            return Ok(());
+        }
+        shared.install(Change { dropped, ..Change::default() })?;
+        shared.picker.lock().installed(&shared.view().segments.version());
+        Ok(())
+    }
 }

@@ -560,6 +560,9 @@ impl Services {
                     }
                     self.flushed(&lsm, lsm.flush())?;
                 }
+                if lsn == Lsn::MAX {
+                    lsm.drop_hidden()?;
+                }
             }
             Ok(())
         })
