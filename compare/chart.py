@@ -11,7 +11,7 @@ import math
 import sys
 from html import escape
 
-WIDTH, LEFT, RIGHT, TOP, STEP, BOTTOM = 940, 370, 30, 70, 30, 70
+WIDTH, LEFT, RIGHT, TOP, STEP, BOTTOM = 1000, 430, 30, 70, 30, 70
 # Colours that hold against light and dark (Okabe and Ito), and shapes for those who see no colours.
 ENGINES = {
     "sqlite": ("#0072b2", "square"),
