@@ -9,8 +9,9 @@ use fuzz::{TARGETS, Target};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use varve_rt::Rng;
 
-/// Inputs for each target.
+/// Inputs for each target, and with a canary, which ends at the first that finds it.
 const INPUTS: u64 = 700;
+const INPUTS_FOR_CANARY: u64 = 1500;
 
 /// A seed with a few things done to it.
 fn mutated(seed: &[u8], other: &[u8], rng: &mut Rng) -> Vec<u8> {
@@ -44,7 +45,7 @@ fn first_panic(target: &Target, canary: bool) -> Option<u64> {
     let seeds = (target.seeds)();
     assert!(!seeds.is_empty(), "{} has seeds", target.name);
     let mut rng = Rng::from_seed(1);
-    (0..INPUTS).find(|n| {
+    (0..if canary { INPUTS_FOR_CANARY } else { INPUTS }).find(|n| {
         let pick = |rng: &mut Rng| &seeds[rng.below(seeds.len() as u64) as usize];
         let (seed, other) = (pick(&mut rng), pick(&mut rng));
         let input = if *n < seeds.len() as u64 { seeds[*n as usize].clone() } else { mutated(seed, other, &mut rng) };

@@ -149,8 +149,8 @@ impl Lsm {
         Ok(())
     }
 
-    /// Drops the segments that range deletions of other segments hide as a whole: what a flush had to leave to the merge
-    /// that was under way.
+    /// Drops the segments that range deletions of other segments hide as a whole: what a flush had to leave to the
+    /// merge that was under way.
     pub(crate) fn drop_hidden(&self) -> Result<()> {
         let shared = &*self.0;
         let _one = shared.flushing.lock();
