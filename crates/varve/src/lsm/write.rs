@@ -172,7 +172,11 @@ impl Lsm {
         })?;
         shared.counters.wrote(0, record.len() as u64);
         core.horizon.wait(&core.log, commit);
-        shared.services.look_at(shared, shared.view().active.bytes());
+        let view = shared.view();
+        shared.services.look_at(shared, view.active.bytes());
+        if view.active.has_many_ranges() {
+            shared.services.wake();
+        }
         Ok(commit)
     }
 }
