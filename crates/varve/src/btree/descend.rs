@@ -4,7 +4,6 @@ use super::Tree;
 use super::ahead::{LatchedSiblings, Moment, ReadAhead};
 use super::leaf::{KIND_INNER, KIND_LEAF};
 use super::node::*;
-
 use crate::buffer::{Latched, PagePin, PageRead, PageWrite};
 use crate::error::{Error, Result};
 use varve_rt::{Cost, charge};

@@ -132,7 +132,6 @@ impl Pool {
             self.counters.prefetch_dropped.add(ids.len() as u64);
             return;
         }
-        ids.iter().for_each(|id| self.expect_frame(*id));
         let missing: Vec<PageId> = ids.iter().copied().filter(|id| self.instance(*id).hint(*id).is_none()).collect();
         if missing.is_empty() {
             return;

@@ -86,18 +86,23 @@ fn full(options: Options) -> (Arc<Faulty>, Db, Keyspace, u32) {
     (data, db, events, stored)
 }
 
+/// There is room again: writes, which begin at row `stored`, go on. `beside`: rows that are not of this count.
+fn goes_on(db: &Db, events: Keyspace, stored: u32, beside: u64) {
+    (stored..stored + 2000).for_each(|n| put(&events, n).unwrap());
+    db.wait_for_merges().unwrap();
+    assert_eq!(events.len().unwrap(), u64::from(stored + 2000) + beside);
+    assert!(db.check().unwrap().is_clean());
+    drop(events);
+    db.close().unwrap();
+}
+
 /// Merges find no room, and flushes wait for them: writes say so, and go on when there is room again.
 #[test]
 fn writes_fail_while_a_full_device_stops_merges_and_go_on_when_it_has_room() {
     let (data, db, events, stored) = full(options());
     assert!(matches!(db.wait_for_merges(), Err(Error::NoSpace(_))));
     data.set_plan(FaultPlan::new(1));
-    (stored..stored + 2000).for_each(|n| put(&events, n).unwrap());
-    db.wait_for_merges().unwrap();
-    assert_eq!(events.len().unwrap(), u64::from(stored + 2000));
-    assert!(db.check().unwrap().is_clean());
-    drop(events);
-    db.close().unwrap();
+    goes_on(&db, events, stored, 0);
 }
 
 /// What makes room is not refused for the lack of it.
@@ -119,11 +124,9 @@ fn a_large_commit_on_a_full_device_fails_before_it_is_decided_or_is_made() {
         db.transact(|tx| (0..8000u32).try_for_each(|n| tx.put(&events, [b'x', (n >> 8) as u8, n as u8], [7; 500])));
     assert!(matches!(made, Ok(()) | Err(Error::NoSpace(_))), "{made:?}");
     data.set_plan(FaultPlan::new(1));
-    assert_eq!(events.len().unwrap(), u64::from(stored) + if made.is_ok() { 8000 } else { 0 });
-    (stored..stored + 2000).for_each(|n| put(&events, n).unwrap());
-    assert!(db.check().unwrap().is_clean());
-    drop(events);
-    db.close().unwrap();
+    let beside = if made.is_ok() { 8000 } else { 0 };
+    assert_eq!(events.len().unwrap(), u64::from(stored) + beside);
+    goes_on(&db, events, stored, beside);
 }
 
 /// What only memory and the log hold pins the log, and nothing has room for it: who waits for room in the log is told,
@@ -138,11 +141,7 @@ fn a_log_that_a_full_device_pins_is_told_and_goes_on_when_there_is_room() {
     assert_eq!(events.len().unwrap(), u64::from(stored));
     data.set_plan(FaultPlan::new(1));
     db.checkpoint().unwrap();
-    (stored..stored + 2000).for_each(|n| put(&events, n).unwrap());
-    assert_eq!(events.len().unwrap(), u64::from(stored + 2000));
-    assert!(db.check().unwrap().is_clean());
-    drop(events);
-    db.close().unwrap();
+    goes_on(&db, events, stored, 0);
 }
 
 /// Of two keyspaces one has a damaged segment, which cannot be merged.
