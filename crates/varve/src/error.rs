@@ -416,6 +416,12 @@ impl Error {
         Error::AlreadyExists(format!("{place} already holds a database"))
     }
 
+    /// Whether it holds up only the keyspace that it is of, where something could not be written for it: no room,
+    /// damage, worn-out flash. All others go on.
+    pub(crate) fn holds_up_a_part(&self) -> bool {
+        matches!(self, Error::NoSpace(_) | Error::Corrupt(_) | Error::WornOut(_))
+    }
+
     /// Shorthand for a keyspace that there is already.
     pub(crate) fn keyspace_exists(name: impl AsRef<str>) -> Error {
         Error::AlreadyExists(format!("there is a keyspace {:?} already", name.as_ref()))

@@ -460,8 +460,9 @@ impl Db {
         self.inner.txns.live_for_write()?;
         match &self.inner.checkpointer {
             Some(checkpointer) => {
-                open::write_memory(&self.inner, checkpointer)?;
-                checkpointer.checkpoint()
+                let memory = open::write_memory(&self.inner, checkpointer);
+                // All else is written also where one keyspace has no room, or is damaged.
+                checkpointer.checkpoint().and(memory)
             }
             None => Err(Error::ReadOnly("a checkpoint writes".into())),
         }

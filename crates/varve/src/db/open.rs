@@ -491,6 +491,7 @@ fn write_all(inner: &Inner) -> Result<()> {
     match write_memory(inner, checkpointer) {
         // The log has what memory alone holds; the next opening takes it from there.
         Err(Error::NoSpace(_)) => checkpointer.leave(),
+        Err(why) if why.holds_up_a_part() => checkpointer.leave().and(Err(why)),
         written => written.and_then(|()| checkpointer.close()),
     }
 }

@@ -11,7 +11,7 @@ use super::ranges::Fragments;
 use super::segment::{SegmentOptions, SegmentWriter};
 use super::segments::OpenSegment;
 use super::{Entries, Segment, SegmentMeta};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::sync::Arc;
 use varve_rt::atomic::Ordering;
 use varve_rt::{Cost, charge};
@@ -120,8 +120,16 @@ impl Shared {
 }
 
 impl Lsm {
-    /// Flushes what the memtables hold by now. What commits add meanwhile stays in memory.
+    /// Flushes what the memtables hold by now. What commits add meanwhile stays in memory. Where a full device has no
+    /// room for it, what was deleted makes some.
     pub(crate) fn flush(&self) -> Result<()> {
+        match self.flush_once() {
+            Err(Error::NoSpace(_)) if self.drop_hidden()? => self.flush_once(),
+            flushed => flushed,
+        }
+    }
+
+    fn flush_once(&self) -> Result<()> {
         let shared = &*self.0;
         let _one = shared.flushing.lock();
         let Some(table) = shared.freeze() else { return Ok(()) };
@@ -149,23 +157,27 @@ impl Lsm {
         Ok(())
     }
 
-    /// Drops the segments that range deletions of other segments hide as a whole: what a flush had to leave to the
-    /// merge that was under way.
-    pub(crate) fn drop_hidden(&self) -> Result<()> {
+    /// Drops the segments that range deletions hide as a whole: what a flush had to leave to the merge that was under
+    /// way, and what a flush would drop that there is no room for. Whether there were any.
+    pub(crate) fn drop_hidden(&self) -> Result<bool> {
         let shared = &*self.0;
         let _one = shared.flushing.lock();
+        let view = shared.view();
         // What is damaged is told by who reads it.
-        let Ok(readers) = shared.view().segments.ranges() else { return Ok(()) };
-        let ranges = Fragments::union(readers.iter().map(|reader| reader.ranges()));
+        let Ok(readers) = view.segments.ranges() else { return Ok(false) };
+        // Those that only memory and the log have will be made again from the log.
+        let tables: Vec<_> = view.frozen.iter().chain([&view.active]).map(|table| table.ranges()).collect();
+        let stored = readers.iter().map(|reader| reader.ranges());
+        let ranges = Fragments::union(stored.chain(tables.iter().map(|ranges| &**ranges)));
         let newest = ranges.deletes().map(|delete| delete.commit).max().unwrap_or(0);
         // As in a flush: readers of the present see all of the deletions.
         shared.core.horizon.wait(&shared.core.log, newest);
         let dropped = shared.hidden(&ranges, &shared.services.moments());
         if dropped.is_empty() {
-            return Ok(());
+            return Ok(false);
         }
         shared.install(Change { dropped, ..Change::default() })?;
         shared.picker.lock().installed(&shared.view().segments.version());
-        Ok(())
+        Ok(true)
     }
 }

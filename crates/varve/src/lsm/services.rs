@@ -486,7 +486,11 @@ impl Services {
     fn merge_some(&self) -> Result<bool> {
         let (mut merged, mut unmerged) = (false, None);
         for lsm in &self.keyspaces() {
-            let result = lsm.merge_some();
+            let result = match lsm.merge_some() {
+                // What was deleted makes room.
+                Err(Error::NoSpace(_)) if lsm.drop_hidden()? => Ok(true),
+                merged => merged,
+            };
             let stuck = result.as_ref().err().filter(|_| lsm.is_full()).cloned();
             lsm.0.stuck.set(Stuck::MERGE, stuck);
             match result {
@@ -549,22 +553,30 @@ impl Services {
         result
     }
 
-    /// Flushes what memtables hold of the log before `lsn`.
+    /// Flushes what memtables hold of the log before `lsn`. What is wrong with one keyspace holds up no other.
+    ///
+    /// # Errors
+    /// Why the first keyspace that could not be flushed could not.
     pub(crate) fn flush_older_than(&self, lsn: Lsn) -> Result<()> {
+        let mut failed = None;
         role::with(Role::Merger, || {
             for lsm in self.keyspaces() {
-                while lsm.oldest_lsn_needed().is_some_and(|oldest| oldest < lsn) {
-                    // Nothing is flushed any more, and nobody waits here.
-                    if varve_rt::dying() {
-                        return Err(Error::Closed);
-                    }
-                    self.flushed(&lsm, lsm.flush())?;
-                }
-                if lsn == Lsn::MAX {
-                    lsm.drop_hidden()?;
+                if let Err(error) = self.flush_one_older_than(&lsm, lsn) {
+                    failed = failed.take().or(Some(error));
                 }
             }
-            Ok(())
-        })
+        });
+        failed.map_or(Ok(()), Err)
+    }
+
+    fn flush_one_older_than(&self, lsm: &Lsm, lsn: Lsn) -> Result<()> {
+        while lsm.oldest_lsn_needed().is_some_and(|oldest| oldest < lsn) {
+            // Nothing is flushed any more, and nobody waits here.
+            if varve_rt::dying() {
+                return Err(Error::Closed);
+            }
+            self.flushed(lsm, lsm.flush())?;
+        }
+        if lsn == Lsn::MAX { lsm.drop_hidden().map(drop) } else { Ok(()) }
     }
 }

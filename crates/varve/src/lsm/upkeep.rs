@@ -130,11 +130,13 @@ impl Lsm {
         loop {
             let dropped: Vec<Arc<OpenSegment>> = self.0.view().segments.all().take(TOGETHER).cloned().collect();
             assert!(dropped.len() <= TOGETHER, "groups are bounded");
-            if dropped.is_empty() {
-                return self.0.tree.dismantle(on);
-            }
             if !on() {
                 return Ok(false);
+            }
+            if dropped.is_empty() {
+                // To one node: an opening reads the list, and could not read one that is taken apart by half.
+                self.0.tree.merge_all()?;
+                return self.0.tree.dismantle(on);
             }
             self.0.install(Change { dropped, ..Change::default() })?;
         }

@@ -152,6 +152,8 @@ impl DirectPages {
     pub(crate) fn were_filled(&mut self, n: usize, lsn: Lsn) {
         assert!(self.filled == 0 && self.sent.len() == 0, "they are filled by others, or here");
         for id in self.pages.drain(..n.min(self.pages.len())) {
+            // A backup may have read what the page held before.
+            self.core.pool.discard(id);
             if let Some(marks) = &self.core.lost_writes {
                 PageWatch::written(&**marks, id, lsn);
             }

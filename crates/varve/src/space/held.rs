@@ -1,8 +1,8 @@
-//! Pages of old values, which open snapshots still read.
+//! Pages of old values, which open snapshots still read, and of segments that were dropped, which somebody may read.
 //!
-//! The group that replaced such a value has marked its pages as free, and after a crash, when there is no snapshot,
-//! they are. Until the last snapshot that needs them is gone they count as taken in memory, so nobody is given them and
-//! the store is not told.
+//! The group that replaced such a value, or dropped the segment, has marked the pages as free, and after a crash, when
+//! there are no readers, they are. Until the last reader that needs them is gone they count as taken in memory, so
+//! nobody is given them and the store is not told.
 //!
 //! The code that lets go of them may hold latches, or be a destructor, so it only notes that they are not needed any
 //! more. Their frames are dropped, and the pages are free, when pages are next set aside.
@@ -26,6 +26,12 @@ impl HeldPages {
     /// The pages were freed by a group that is in the log. Called instead of [`Space::freed`]; latches may be held.
     pub(crate) fn new(core: &Arc<Core>, pages: &[PageId]) -> HeldPages {
         core.space.state.lock().unripe.freed(pages);
+        HeldPages::past_log(core, pages)
+    }
+
+    /// The same of pages that the log has no record of: of a segment. They are ripe when they are free (`ripe.rs` has
+    /// the proof), so the group has to be durable before what is returned is dropped.
+    pub(crate) fn past_log(core: &Arc<Core>, pages: &[PageId]) -> HeldPages {
         HeldPages { core: core.clone(), pages: pages.iter().copied().collect() }
     }
 

@@ -24,6 +24,8 @@ mod naming;
 mod pool_pages;
 mod ripe;
 pub(crate) mod scratch;
+#[cfg(test)]
+mod tests_ripe;
 mod trim;
 mod walk;
 mod zones;

@@ -6,8 +6,26 @@
 //! log (`direct.rs`, `lost_writes`). A backup that is being made replays from its own beginning, so nothing ripens
 //! for direct writes while there is one. After a crash those are ripe of which the log that was replayed has no record.
 //!
-//! Invariants: a page that is freed is unripe from before it may be given out; it ripens only when a checkpoint that
-//! began after that is complete.
+//! The pages of a *segment* of an LSM keyspace are ripe as soon as they are free, without a checkpoint and also while a
+//! backup is being made:
+//!
+//! 1. No record changes such a page, from the redo point or the beginning of a backup on. It was ripe when it was set
+//!    aside; as a part of the segment it was written past the log and never changed. (That it is linked and freed
+//!    stands in pages of the space map and of the list of segments.)
+//! 2. It is free only when the group that dropped the segment is durable, so no crash lists the segment again, and when
+//!    nobody has a list with it any more, so nobody reads it (`held.rs`).
+//! 3. So recovery leaves the page as it is on the device, until the first record of a new use, which is an image. If it
+//!    ends with the page in a segment, the link of that segment is durable, and its pages were before that; they were
+//!    not written since, by 2.
+//! 4. A backup has of a page what it holds when it is copied. If the state that it restores has the page in a segment,
+//!    either that was linked before the backup began: then the page is as it was all the time, by 2. Or it was linked
+//!    meanwhile: then it is copied once more after that (`direct.rs`). If a tree has the page, and has not had it since
+//!    before the backup began, the log that is copied has it whole.
+//!
+//! `tests_ripe.rs` tries every order of uses, checkpoints, crashes and backups of one page.
+//!
+//! Invariants: any other page that is freed is unripe from before it may be given out; it ripens only when a checkpoint
+//! that began after that is complete.
 
 use super::Core;
 use super::allocation::Allocation;
@@ -26,7 +44,7 @@ const UNRIPE_PART: u64 = 4;
 const WORTH_A_CHECKPOINT: u64 = 16 << 20;
 
 /// Which of the free pages are not ripe.
-#[derive(Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Unripe {
     /// A bit per page: freed since the newest checkpoint began.
     newer: Vec<u64>,
@@ -60,7 +78,7 @@ impl Unripe {
         }
     }
 
-    fn checkpoint_begins(&mut self) {
+    pub(super) fn checkpoint_begins(&mut self) {
         self.seen = true;
         if self.older.is_empty() {
             std::mem::swap(&mut self.older, &mut self.newer);
@@ -71,7 +89,7 @@ impl Unripe {
         self.older.iter_mut().zip(&newer).for_each(|(older, newer)| *older |= newer);
     }
 
-    fn checkpoint_completed(&mut self) {
+    pub(super) fn checkpoint_completed(&mut self) {
         assert!(self.seen, "a checkpoint that is complete has begun");
         self.older.clear();
         if self.seen {

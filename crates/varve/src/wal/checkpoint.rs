@@ -42,7 +42,7 @@ const CLOSING_TRIES: u32 = 5;
 struct Made {
     /// Redo begins at its T.
     at_t: bool,
-    /// Why it does not: nothing had room for what the log alone holds.
+    /// Why it does not: what the log alone holds has no room, or belongs to what is damaged.
     pinned: Option<Error>,
 }
 
@@ -59,7 +59,8 @@ pub trait CheckpointPages: Send + Sync {
 /// A part of the engine, such as an index, with changes that only the log and memory hold, other than dirty pages.
 pub trait LogNeeds: Send + Sync {
     /// Makes changes before `t` durable elsewhere, as far as they pin the log. Called by each checkpoint after T was
-    /// taken; the log may be full.
+    /// taken; the log may be full. What cannot be written for want of room, or since what it goes to is damaged, stays
+    /// in the log, and holds up nothing else.
     fn settle(&self, t: Lsn) -> Result<()> {
         let _ = t;
         Ok(())
@@ -336,7 +337,7 @@ impl Checkpointer {
         // What it writes is older than T in part: so before the pages.
         let pinned = match self.needs.as_ref().filter(|_| settle).map_or(Ok(()), |needs| needs.settle(t)) {
             // It stays in the log; all else is written.
-            Err(full @ Error::NoSpace(_)) => Some(full),
+            Err(why) if why.holds_up_a_part() => Some(why),
             settled => settled.map(|()| None)?,
         };
         if !self.log.faults().has(Mistake::CheckpointSkipsPages) {

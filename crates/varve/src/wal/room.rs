@@ -27,7 +27,7 @@ pub(super) struct Idle {
     needed: u64,
 }
 
-/// Checkpoints that left the redo point where it was, as nothing had room for what pins the log.
+/// Checkpoints that left the redo point where it was, as what pins the log had no room, or belongs to what is damaged.
 #[derive(Default)]
 pub(super) struct Pinned {
     times: u64,
@@ -293,10 +293,9 @@ impl Log {
         Ok(())
     }
 
-    /// Wakes those who wait for space.
-    /// Called at the end of each checkpoint: why what pins the log could not be put into pages, if there was no room.
+    /// Called at the end of each checkpoint: why what pins the log could not be put into pages, if it could not.
     pub(super) fn note_pinned(&self, why: Option<Error>) {
-        assert!(why.as_ref().is_none_or(|why| matches!(why, Error::NoSpace(_))), "other failures are failures");
+        assert!(why.as_ref().is_none_or(Error::holds_up_a_part), "other failures are failures");
         let mut pinned = self.space.lock();
         pinned.times += u64::from(why.is_some());
         pinned.why = why;
@@ -304,6 +303,7 @@ impl Log {
         self.space_freed.notify_all();
     }
 
+    /// Wakes those who wait for space.
     pub(super) fn tell_of_space(&self) {
         drop(self.space.lock());
         self.space_freed.notify_all();
