@@ -222,15 +222,21 @@ impl Services {
         loop {
             core.log.check_sound()?;
             debug_assert!(bytes <= limit, "it fits when all else is flushed");
-            let (ended, idle) = {
+            let (ended, idle, failed) = {
                 let room = self.room.lock();
-                (room.ended, room.idle)
+                (room.ended, room.idle, room.failed.is_some())
             };
             if charged() {
                 return Ok(());
             }
             if self.stopping() {
                 return Err(Error::Closed);
+            }
+            if failed && shared.stuck.why().is_none() && !is_due(shared, budget) {
+                // What other keyspaces hold cannot be flushed, so waiting brings nothing. When this one is due it waits
+                // for its own flush.
+                budget.admit(Class::Memtables, bytes);
+                return Ok(());
             }
             let mut room = self.room.lock();
             self.wanted.set();

@@ -572,7 +572,13 @@ fn what_merges_free_is_used_again_without_a_checkpoint() {
         grown = data.len();
     };
     let progress: Option<&mut dyn FnMut(u64, u64)> = Some(&mut beside);
-    db.backup(&mut Vec::new(), BackupOptions { progress, ..BackupOptions::default() }).unwrap();
+    let mut backup = Vec::new();
+    db.backup(&mut backup, BackupOptions { progress, ..BackupOptions::default() }).unwrap();
+    let devices = Devices::new(MemDevice::new(0), MemDevice::new(0));
+    varve::restore_on(&devices, &mut [&mut &backup[..]], &RestoreOptions::default()).unwrap();
+    let restored = Db::open_on(devices, options()).unwrap();
+    assert!(restored.check().unwrap().is_clean());
+    assert_eq!(restored.keyspace("rows").unwrap().len().unwrap(), 5000);
     assert!(more > 10 && grown < 50 << 20, "{grown} bytes after {more} batches");
     assert_eq!(rows.len().unwrap(), 5000);
     db.close().unwrap();

@@ -221,6 +221,8 @@ impl<'w> Writer<'w> {
 
     /// Takes a page, without writing: it may be latched. [`Writer::flush_if_full`] is to follow.
     pub fn page(&mut self, id: PageId, bytes: &[u8]) {
+        let twice = self.pages.chunks(8 + bytes.len()).any(|page| page[..8] == id.0.to_le_bytes());
+        assert!(!twice, "a frame has a page once, as its pages are written in any order");
         self.pages.extend_from_slice(&id.0.to_le_bytes());
         self.pages.extend_from_slice(bytes);
     }
@@ -230,7 +232,8 @@ impl<'w> Writer<'w> {
         if self.pages.len() >= FULL { self.flush_pages() } else { Ok(()) }
     }
 
-    fn flush_pages(&mut self) -> Result<()> {
+    /// Writes the pages taken so far: those that are taken from here on come after them.
+    pub fn flush_pages(&mut self) -> Result<()> {
         let pages = std::mem::take(&mut self.pages);
         if !pages.is_empty() {
             self.frame(Kind::Pages, &pages)?;

@@ -22,6 +22,7 @@ use crate::error::Result;
 use crate::space::Core;
 use crate::wal::LogHold;
 use archive::{Writer, bad};
+use std::collections::BTreeSet;
 use std::io::Write;
 use varve_volume::{Lsn, PageId, page};
 
@@ -182,7 +183,10 @@ impl<'a> Copy<'a, '_> {
 
     /// Copies the direct pages that were linked since the last time.
     fn direct_pages(&mut self) -> Result<()> {
-        for id in self.core.links.take_linked(self.links.number) {
+        // Some may have been copied before, with what they held then: pages of a frame have no order, frames have.
+        self.writer.flush_pages()?;
+        let linked: BTreeSet<PageId> = self.core.links.take_linked(self.links.number).into_iter().collect();
+        for id in linked {
             self.page(id, 0)?;
             self.log()?;
         }
