@@ -363,3 +363,41 @@ fn a_store_that_a_crash_left_longer_than_its_map_is_opened() {
     db.close().unwrap();
     sound(&machine.open(None).unwrap(), 2000);
 }
+
+/// A tier may go back to what its slow device holds of a page that was written and not synced before a crash. Pages
+/// that the log makes again are written anew; marks have to be too, though they are what was found.
+#[test]
+fn marks_that_were_not_synced_before_a_crash_are_written_again_after_it() {
+    let (closed, copies) = with_two_mark_pages();
+    let before = copies.map(|page| closed.page(page));
+    let mut tried = 0;
+    for cut in 1..10 {
+        let machine = Machine { data: closed.data.clone_image(), log: closed.log.clone_image() };
+        let supply = PowerSupply::new();
+        supply.attach(machine.data.clone());
+        supply.attach(machine.log.clone());
+        // At a write of the log's superblocks: the pages may be written, and the log not say so yet.
+        let plan = FaultPlan::new(cut).rule(&[OpKind::Write], Some(0..8192), When::Nth(cut), Fault::PowerCut);
+        let log = Faulty::powered(machine.log.clone(), plan, supply.clone());
+        let data = Faulty::powered(machine.data.clone(), FaultPlan::new(cut), supply.clone());
+        if let Ok(db) = Db::open_on(Devices::new(data, log), options(None)) {
+            put(&db, 0..10, 9);
+            let _ = db.checkpoint();
+        }
+        supply.restore();
+
+        let db = machine.open(None).unwrap();
+        let written = (0..2).find(|i| machine.page(copies[*i]) != before[*i]);
+        // Where the checkpoint was complete the marks are of what is not made again.
+        let made_again = db.recovery_report().images > 0;
+        if let Some(i) = written.filter(|_| made_again) {
+            machine.put_page(copies[i], &before[i]);
+            tried += 1;
+        }
+        db.close().unwrap();
+        let db = machine.open(None).unwrap();
+        sound(&db, MANY as usize);
+        db.close().unwrap();
+    }
+    assert!(tried > 0, "in some of the crashes marks are written");
+}

@@ -11,6 +11,10 @@
 //! is dirty then, and its mark is set when it is written. So marks found in the store count only once recovery is
 //! through; until then those of the writes that recovery made itself do.
 //!
+//! A mark page that was written and not synced before the crash may be found, and be gone later: a tier has it in a slot
+//! that it takes for a copy of what the slow device lost. What differs in it are marks of pages that recovery makes
+//! again, so these are set once more; the first mark that is set has the page written, also where it is what was found.
+//!
 //! *Torn mark pages.* Each has two places, written by turns: never the one that was synced last. What cannot be read is
 //! unknown. If nobody knows which one was synced last, as one of them cannot be read, the feature bit in the log's
 //! superblock falls until the sync is done: after a crash in between no marks are believed, and the option is off until
@@ -58,6 +62,8 @@ struct Block {
     marks: Box<[u16]>,
     /// Not written as they are.
     dirty: bool,
+    /// Written since they were read, or made here.
+    written: bool,
     /// When it was used last, in uses.
     used: u64,
 }
@@ -164,7 +170,9 @@ impl LostWrites {
             return;
         }
         let block = self.block(&mut shard, n);
-        if block.marks[at] != to && (block.marks[at] == UNKNOWN || !only_unknown) {
+        // What was found may be lost still: see *Crashes*.
+        let is_stored = block.marks[at] == to && (block.written || to == OURS);
+        if !is_stored && (block.marks[at] == UNKNOWN || !only_unknown) {
             block.marks[at] = to;
             block.dirty = true;
         }
@@ -192,11 +200,11 @@ impl LostWrites {
         let used = shard.uses;
         if !shard.blocks.contains_key(&n) {
             self.make_room(shard);
-            let marks = match shard.places.get_mut(&n) {
-                Some(place) => place.read(self, n),
-                None => self.unknown(),
+            let (marks, written) = match shard.places.get_mut(&n) {
+                Some(place) => (place.read(self, n), false),
+                None => (self.unknown(), true),
             };
-            shard.blocks.insert(n, Block { marks, dirty: false, used });
+            shard.blocks.insert(n, Block { marks, dirty: false, written, used });
         }
         let block = shard.blocks.get_mut(&n).expect("there since just now");
         block.used = used;
@@ -224,7 +232,7 @@ impl LostWrites {
         let Some(block) = shard.blocks.get_mut(&n).filter(|block| block.dirty) else { return Ok(()) };
         let Some(place) = shard.places.get_mut(&n) else { return Ok(()) };
         place.write(self, n, &block.marks)?;
-        block.dirty = false;
+        (block.dirty, block.written) = (false, true);
         shard.unsynced.insert(n);
         Ok(())
     }
