@@ -200,8 +200,10 @@ impl Plain {
     }
 }
 
-/// What counts of a JSON row. (The parser refuses a field that is there twice.)
+/// A JSON row. The parser refuses a field that is there twice, or has another name: a misspelt `keyspace` would have
+/// the row stored elsewhere.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct JsonRow {
     #[serde(default, deserialize_with = "given")]
     keyspace: Option<Value>,
@@ -222,7 +224,10 @@ fn given<'de, D: Deserializer<'de>>(field: D) -> Result<Option<Value>, D::Error>
 
 fn json_row(line: &str) -> Result<Row<'static>, String> {
     let row: JsonRow = serde_json::from_str(line).map_err(|e| match e.classify() {
-        Category::Data if line.trim_start().starts_with('{') => format!("{e}: give each field once"),
+        Category::Data if line.trim_start().starts_with('{') => {
+            let unknown = e.to_string().starts_with("unknown field");
+            format!("{e}: {}", if unknown { "leave other fields out" } else { "give each field once" })
+        }
         Category::Data => OBJECT.into(),
         _ => format!("not JSON: {e}"),
     })?;

@@ -236,7 +236,8 @@ fn failures_have_a_status_by_their_kind() {
     assert!(!said.contains("run `check`"), "who reads this has run it: {said}");
 }
 
-/// Numbers that may be written in two ways, and fields that are there twice, are no rows; a directory has none.
+/// Numbers that may be written in two ways, and fields that are there twice or have other names, are no rows; a
+/// directory has none.
 #[test]
 fn rows_that_could_be_meant_otherwise_are_refused() {
     let place = Scratch::new("meant");
@@ -245,6 +246,7 @@ fn rows_that_could_be_meant_otherwise_are_refused() {
         ("{\"key\":1e2,\"value\":\"v\"}\n", "\"key\" is a number"),
         ("{\"key\":\"k\",\"value\":1.10}\n", "\"value\" is a number"),
         ("{\"key\":\"k\",\"value\":\"v\",\"key\":\"l\"}\n", "duplicate field `key`"),
+        ("{\"keyspcae\":\"s\",\"key\":\"k\",\"value\":\"v\"}\n", "unknown field `keyspcae`"),
         ("{\"keyspace\":\"s\",\"keyspace\":\"t\",\"key\":\"k\",\"value\":\"v\"}\n", "duplicate field `keyspace`"),
         ("[null,\"k\",null,\"v\",null]\n", "a JSON object"),
         ("{\"keyspace\":null,\"key\":\"k\",\"value\":\"v\"}\n", "\"keyspace\" must be a string"),
@@ -253,7 +255,7 @@ fn rows_that_could_be_meant_otherwise_are_refused() {
         assert!(said.contains("line 1") && said.contains(why), "{said}");
     }
     // What only looks like it is a row.
-    ok(&["load", &db], "{\"key\":\"a\\\":b\",\"value\":\"{x:1}\",\"more\":{\"key\":[1]}}\n");
+    ok(&["load", &db], "{\"key\":\"a\\\":b\",\"value\":\"{x:1}\"}\n");
     assert_eq!(ok(&["get", &db, "default", "a\":b"], ""), "{x:1}\n");
     let directory = std::fs::File::open(place.path()).expect("a directory");
     let load =

@@ -494,7 +494,7 @@ impl Services {
         for lsm in &self.keyspaces() {
             let result = match lsm.merge_some() {
                 // What was deleted makes room.
-                Err(Error::NoSpace(_)) if lsm.drop_hidden()? => Ok(true),
+                Err(full @ Error::NoSpace(_)) => lsm.drop_hidden().and_then(|some| some.then_some(true).ok_or(full)),
                 merged => merged,
             };
             let stuck = result.as_ref().err().filter(|_| lsm.is_full()).cloned();
