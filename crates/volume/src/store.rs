@@ -401,6 +401,12 @@ pub trait PageStore: Send + Sync {
         None
     }
 
+    /// Whether a page may lie at two places, as over a tier: what was freed is forgotten at one of them only when the
+    /// store is told of it ([`PageStore::discard`]).
+    fn has_two_places(&self) -> bool {
+        false
+    }
+
     /// What is known of the pages from the first up to the second. See [`Device::hint`](varve_device::Device::hint).
     fn hint(&self, _pages: (PageId, PageId), _hint: Hint) {}
 

@@ -140,6 +140,10 @@ impl PageStore for WatchedStore {
         self.store.extent()
     }
 
+    fn has_two_places(&self) -> bool {
+        self.store.has_two_places()
+    }
+
     fn hint(&self, pages: (PageId, PageId), hint: Hint) {
         self.store.hint(pages, hint);
     }

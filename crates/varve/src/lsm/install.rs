@@ -82,7 +82,7 @@ impl Shared {
             if core.faults().has(Mistake::SegmentPagesEarly) {
                 core.space.give_back(&core.log, &pages);
             } else {
-                open.drop_when_unused(HeldPages::past_log(&self.core, &pages));
+                open.drop_when_unused(HeldPages::of_segment(&self.core, &pages));
             }
         }
         let open = |(level, segment)| (level, OpenSegment::new(&self.core, self.keyspace, segment));

@@ -147,7 +147,7 @@ impl Lsm {
                 usable: task.usable,
                 keyspace: shared.keyspace,
                 // After the number of backups was asked for: see `space/direct.rs`.
-                floor: core.log.floor().lsn,
+                floor: set_aside.lsn(),
             },
             runs,
             range: range.clone(),

@@ -43,7 +43,7 @@ pub(super) struct Sink {
 
 impl Sink {
     pub fn new(core: &Arc<Core>, keyspace: KeyspaceId) -> Sink {
-        let pages = DirectPages::new(core, keyspace).in_extents();
+        let pages = DirectPages::new(core, keyspace).of_segment().in_extents();
         Sink { pages, usable: core.usable(keyspace), page_size: core.page_size(), runs: Vec::new() }
     }
 

@@ -6,9 +6,11 @@
 //! in the tree), and of that alone the log holds a record. Before it is in the log nobody can reach the pages, and
 //! after a crash without it they are free.
 //!
-//! - *Torn pages*: a direct page bears the image floor as its LSN, so its first change is logged whole.
+//! - *Torn pages*: a direct page bears the image floor as its LSN, so its first change is logged whole. (One of a
+//!   segment never changes. It bears the end of the durable log, if that is greater: see `ripe.rs`.)
 //! - *Pages used again*: recovery must not find older records of the page in the log. So a direct page is one that was
-//!   never used, or whose freeing lies before the redo point ([`Space::reserve_ripe`](crate::space::Space)).
+//!   never used, or whose freeing lies before the redo point ([`Space::reserve_ripe`](crate::space::Space)); segments
+//!   get pages of other segments too, of which there are no records.
 //! - *Backups* copy what is allocated, and the log. They are told of the direct pages that are linked meanwhile and
 //!   copy them too. A backup of what changed since another goes by the LSN: one that begins raises the floor, and
 //!   direct pages written before that get a new LSN when they are linked.
@@ -19,7 +21,7 @@
 
 use crate::error::{Error, Result};
 use crate::runs::Runs;
-use crate::space::Core;
+use crate::space::{Core, PastLog};
 use std::collections::VecDeque;
 use std::ops::DerefMut;
 use std::sync::Arc;
@@ -115,6 +117,7 @@ pub(crate) struct DirectPages {
     backups: u64,
     /// Pages come in whole extents.
     whole_extents: bool,
+    whose: PastLog,
     /// Most pages of a batch; the caller writes it himself.
     inline: Option<usize>,
 }
@@ -132,14 +135,15 @@ impl DirectPages {
             worker: None,
             backups: 0,
             whole_extents: false,
+            whose: PastLog::Other,
             inline: None,
         }
     }
 
-    /// `n` pages that somebody else will fill, past the pool.
+    /// `n` pages of segments that somebody else will fill, past the pool.
     pub(crate) fn for_others(core: &Arc<Core>, keyspace: KeyspaceId, n: usize) -> Result<DirectPages> {
-        let mut pages = DirectPages::new(core, keyspace);
-        pages.pages.extend(core.space.reserve_ripe(core, keyspace, n)?);
+        let mut pages = DirectPages::new(core, keyspace).of_segment();
+        pages.pages.extend(core.space.reserve_ripe(core, keyspace, n, pages.whose)?);
         // The pool has nothing of their former life that it could still write.
         for id in &pages.pages {
             core.pool.discard(*id);
@@ -152,8 +156,10 @@ impl DirectPages {
     pub(crate) fn were_filled(&mut self, n: usize, lsn: Lsn) {
         assert!(self.filled == 0 && self.sent.len() == 0, "they are filled by others, or here");
         for id in self.pages.drain(..n.min(self.pages.len())) {
-            // A backup may have read what the page held before.
-            self.core.pool.discard(id);
+            // A backup may have read what the page held before, or be about to.
+            while self.core.pool.discard(id) {
+                varve_rt::yield_now();
+            }
             if let Some(marks) = &self.core.lost_writes {
                 PageWatch::written(&**marks, id, lsn);
             }
@@ -168,6 +174,21 @@ impl DirectPages {
     pub(crate) fn written_inline(mut self, bytes: usize) -> DirectPages {
         self.inline = Some((bytes / self.core.page_size()).max(1));
         self
+    }
+
+    /// The same, for segments.
+    pub(crate) fn of_segment(mut self) -> DirectPages {
+        self.whose = PastLog::Segment;
+        self
+    }
+
+    /// The LSN that pages are filled with from now on.
+    pub(crate) fn lsn(&self) -> Lsn {
+        let log = &self.core.log;
+        match self.whose {
+            PastLog::Segment => log.floor().lsn.max(log.durable_lsn()),
+            PastLog::Other => log.floor().lsn,
+        }
     }
 
     /// The same, for so many pages that they have extents of their own, where the volume has extents.
@@ -201,13 +222,13 @@ impl DirectPages {
     pub(crate) fn next(&mut self, n: usize) -> Result<PageId> {
         while self.pages.len() <= self.filled + n {
             if self.whole_extents
-                && let Some(pages) = self.core.space.reserve_extent(&self.core)?
+                && let Some(pages) = self.core.space.reserve_extent(&self.core, self.whose)?
             {
                 self.pages.extend(pages);
                 continue;
             }
             let more = self.batch().max(n + 1);
-            self.pages.extend(self.core.space.reserve_ripe(&self.core, self.keyspace, more)?);
+            self.pages.extend(self.core.space.reserve_ripe(&self.core, self.keyspace, more, self.whose)?);
         }
         Ok(self.pages[self.filled + n])
     }
@@ -223,7 +244,7 @@ impl DirectPages {
         if self.written_len() == 0 {
             self.backups = self.core.links.backups();
         }
-        let size = self.core.page_size();
+        let (size, lsn) = (self.core.page_size(), self.lsn());
         let buf = match &mut self.buf {
             Some(buf) => buf,
             None => {
@@ -237,7 +258,7 @@ impl DirectPages {
         page::set_keyspace(bytes, self.keyspace);
         fill(bytes);
         // Asked for after the number of backups: see above.
-        page::set_lsn(bytes, self.core.log.floor().lsn);
+        page::set_lsn(bytes, lsn);
         page::seal(bytes, id);
         self.filled += 1;
         self.synced = false;
@@ -327,13 +348,13 @@ impl DirectPages {
 
     /// Gives the pages that were written an LSN that no backup that has begun takes for older than itself.
     fn stamp_again(&mut self) -> Result<()> {
-        let size = self.core.page_size();
+        let (size, lsn) = (self.core.page_size(), self.lsn());
         let pages: Vec<PageId> = self.written().collect();
         for batch in pages.chunks(self.batch()) {
             let mut buf = AlignedBuf::new(batch.len() * size);
             for (bytes, id) in buf.chunks_mut(size).zip(batch) {
                 bytes.copy_from_slice(self.core.pool.read(*id)?.bytes());
-                page::set_lsn(bytes, self.core.log.floor().lsn);
+                page::set_lsn(bytes, lsn);
                 page::seal(bytes, *id);
             }
             self.core.pool.write_direct(self.keyspace, batch, buf)?.finish().1?;

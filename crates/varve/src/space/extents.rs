@@ -8,23 +8,23 @@
 //! no more, they are given out like others.
 
 use super::allocation::Allocation;
-use super::{Core, Space};
+use super::{Core, PastLog, Space};
 use crate::error::{Error, Result};
 use varve_device::Hint;
 use varve_volume::PageId;
 
 impl Allocation {
-    /// Whether all pages of a range are there, free and ripe.
-    fn is_all_ripe(&self, first: u64, end: u64) -> bool {
-        let is_ripe = |id: u64| self.unripe.word(id as usize / 64) >> (id % 64) & 1 == 0;
+    /// Whether all pages of a range are there, free, and may be written past the log.
+    fn is_all_ripe(&self, first: u64, end: u64, whose: PastLog) -> bool {
+        let is_ripe = |id: u64| self.unripe.word_for(id as usize / 64, whose) >> (id % 64) & 1 == 0;
         end <= self.pages && (first..end).all(|id| !self.is_taken(id) && is_ripe(id))
     }
 
-    /// Takes the first extent of which all pages are free and ripe.
-    fn take_extent(&mut self, extent: u64) -> Option<Vec<PageId>> {
+    /// Takes the first extent of which all pages are free and may be written past the log.
+    fn take_extent(&mut self, extent: u64, whose: PastLog) -> Option<Vec<PageId>> {
         let from = (self.hints[0] as u64 * 64).next_multiple_of(extent);
         let mut firsts = (from..self.pages).step_by(extent as usize);
-        let first = firsts.find(|first| self.is_all_ripe(*first, first + extent))?;
+        let first = firsts.find(|first| self.is_all_ripe(*first, first + extent, whose))?;
         assert!(first.is_multiple_of(extent) && first + extent <= self.pages, "an extent is whole");
         let ids: Vec<PageId> = (first..first + extent).map(PageId).collect();
         ids.iter().for_each(|id| self.taken[id.0 as usize / 64] |= 1 << (id.0 % 64));
@@ -76,14 +76,15 @@ impl PageSet {
 impl Space {
     /// Sets the pages of a whole extent aside, ripe ones, in ascending order; none if the volume has no extents, or has
     /// no room for another.
-    pub(crate) fn reserve_extent(&self, core: &Core) -> Result<Option<Vec<PageId>>> {
+    pub(crate) fn reserve_extent(&self, core: &Core, whose: PastLog) -> Result<Option<Vec<PageId>>> {
         let Some(extent) = self.store.extent() else { return Ok(None) };
+        let whose = self.allowed(whose);
         self.free_let_go();
         loop {
             let free = {
                 let mut state = self.state.lock();
                 self.release_unpinned(&mut state);
-                if let Some(ids) = state.take_extent(extent) {
+                if let Some(ids) = state.take_extent(extent, whose) {
                     return Ok(Some(ids));
                 }
                 state.free()
@@ -133,11 +134,11 @@ mod tests {
     fn whole_extents_are_given_out_and_what_is_kept_comes_back() {
         let mut allocation = Allocation::new(Zones::one(), Unripe::default());
         allocation.extend(40, |id| id == 0 || id == 9);
-        let ids = allocation.take_extent(8).expect("pages 16 to 23 are free");
+        let ids = allocation.take_extent(8, PastLog::Other).expect("pages 16 to 23 are free");
         assert_eq!((ids[0], ids.len(), allocation.free()), (PageId(16), 8, 30));
-        assert_eq!(allocation.take_extent(8).map(|ids| ids[0]), Some(PageId(24)));
-        assert_eq!(allocation.take_extent(8).map(|ids| ids[0]), Some(PageId(32)));
-        assert_eq!(allocation.take_extent(8), None);
+        assert_eq!(allocation.take_extent(8, PastLog::Other).map(|ids| ids[0]), Some(PageId(24)));
+        assert_eq!(allocation.take_extent(8, PastLog::Other).map(|ids| ids[0]), Some(PageId(32)));
+        assert_eq!(allocation.take_extent(8, PastLog::Other), None);
         allocation.release(&ids[2..]);
         allocation.kept_free = allocation.take_free_of(16, 24);
         assert_eq!((allocation.free(), allocation.kept_free.len()), (14, 6));

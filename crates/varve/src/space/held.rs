@@ -26,12 +26,13 @@ impl HeldPages {
     /// The pages were freed by a group that is in the log. Called instead of [`Space::freed`]; latches may be held.
     pub(crate) fn new(core: &Arc<Core>, pages: &[PageId]) -> HeldPages {
         core.space.state.lock().unripe.freed(pages);
-        HeldPages::past_log(core, pages)
+        HeldPages { core: core.clone(), pages: pages.iter().copied().collect() }
     }
 
-    /// The same of pages that the log has no record of: of a segment. They are ripe when they are free (`ripe.rs` has
-    /// the proof), so the group has to be durable before what is returned is dropped.
-    pub(crate) fn past_log(core: &Arc<Core>, pages: &[PageId]) -> HeldPages {
+    /// The same of a segment's pages. Other segments get them without a checkpoint (`ripe.rs` has the proof), so the
+    /// group has to be durable before what is returned is dropped.
+    pub(crate) fn of_segment(core: &Arc<Core>, pages: &[PageId]) -> HeldPages {
+        core.space.state.lock().unripe.freed_of_segment(pages);
         HeldPages { core: core.clone(), pages: pages.iter().copied().collect() }
     }
 

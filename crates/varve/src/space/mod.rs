@@ -33,7 +33,7 @@ mod zones;
 pub(crate) use core::Core;
 pub(crate) use held::HeldPages;
 pub(crate) use pool_pages::PoolPages;
-pub(crate) use ripe::Ripening;
+pub(crate) use ripe::{PastLog, Ripening};
 pub use scratch::ScratchStats;
 pub use trim::TrimStats;
 pub(crate) use walk::SpaceWalk;

@@ -6,8 +6,8 @@
 //! log (`direct.rs`, `lost_writes`). A backup that is being made replays from its own beginning, so nothing ripens
 //! for direct writes while there is one. After a crash those are ripe of which the log that was replayed has no record.
 //!
-//! The pages of a *segment* of an LSM keyspace are ripe as soon as they are free, without a checkpoint and also while a
-//! backup is being made:
+//! The pages of a *segment* of an LSM keyspace may be written for another segment as soon as they are free, without a
+//! checkpoint and also while a backup is being made ([`PastLog::Segment`]):
 //!
 //! 1. No record changes such a page, from the redo point or the beginning of a backup on. It was ripe when it was set
 //!    aside; as a part of the segment it was written past the log and never changed. (That it is linked and freed
@@ -21,6 +21,12 @@
 //!    either that was linked before the backup began: then the page is as it was all the time, by 2. Or it was linked
 //!    meanwhile: then it is copied once more after that (`direct.rs`). If a tree has the page, and has not had it since
 //!    before the backup began, the log that is copied has it whole.
+//! 5. An LSN tells the versions of a page apart (to a tier's map, to marks of lost writes). A page of a segment bears
+//!    the end of the durable log at the time (`direct.rs`), which lies behind the group that dropped the segment
+//!    before. Other direct pages bear the image floor, which only a checkpoint moves: they get no page before one.
+//!
+//! Over a tier they too wait for a checkpoint, after which the store is told that the page is free: before that it may
+//! be on its way from one device to the other ([`PageStore::has_two_places`](varve_volume::PageStore::has_two_places)).
 //!
 //! `tests_ripe.rs` tries every order of uses, checkpoints, crashes and backups of one page.
 //!
@@ -43,6 +49,15 @@ use varve_volume::{KeyspaceId, PageId};
 const UNRIPE_PART: u64 = 4;
 const WORTH_A_CHECKPOINT: u64 = 16 << 20;
 
+/// Whose pages are written past the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum PastLog {
+    /// Of a segment of an LSM keyspace: they never change.
+    Segment,
+    /// Others: ripe ones only.
+    Other,
+}
+
 /// Which of the free pages are not ripe.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Unripe {
@@ -50,6 +65,8 @@ pub(super) struct Unripe {
     newer: Vec<u64>,
     /// A bit per page: freed before it began, and it is not complete.
     older: Vec<u64>,
+    /// Of these, a bit per page: a segment had it.
+    of_segments: Vec<u64>,
     /// Everything below, where it is not known what the log that was replayed has records of; and whether the newest
     /// checkpoint began after that.
     below: u64,
@@ -70,11 +87,18 @@ impl Unripe {
     /// The pages were freed by a group that is in the log.
     pub(super) fn freed(&mut self, ids: &[PageId]) {
         for id in ids {
-            let word = id.0 as usize / 64;
-            if word >= self.newer.len() {
-                self.newer.resize(word + 1, 0);
+            set(&mut self.newer, *id);
+            if let Some(word) = self.of_segments.get_mut(id.0 as usize / 64) {
+                *word &= !(1 << (id.0 % 64));
             }
-            self.newer[word] |= 1 << (id.0 % 64);
+        }
+    }
+
+    /// The same of pages of a segment; they are given out when the group is durable.
+    pub(super) fn freed_of_segment(&mut self, ids: &[PageId]) {
+        for id in ids {
+            set(&mut self.newer, *id);
+            set(&mut self.of_segments, *id);
         }
     }
 
@@ -106,14 +130,30 @@ impl Unripe {
         };
         at(&self.newer) | at(&self.older) | below
     }
+
+    /// Those of 64 pages that may not be written past the log.
+    pub(super) fn word_for(&self, i: usize, whose: PastLog) -> u64 {
+        match whose {
+            PastLog::Segment => self.word(i) & !self.of_segments.get(i).copied().unwrap_or(0),
+            PastLog::Other => self.word(i),
+        }
+    }
+}
+
+fn set(bits: &mut Vec<u64>, id: PageId) {
+    let word = id.0 as usize / 64;
+    if word >= bits.len() {
+        bits.resize(word + 1, 0);
+    }
+    bits[word] |= 1 << (id.0 % 64);
 }
 
 impl Allocation {
-    /// Takes the lowest `n` pages of a zone that are free and ripe; none when there are fewer.
-    fn take_ripe(&mut self, zone: usize, n: usize) -> Option<Vec<PageId>> {
+    /// Takes the lowest `n` pages of a zone that are free and may be written past the log; none when there are fewer.
+    fn take_ripe(&mut self, zone: usize, n: usize, whose: PastLog) -> Option<Vec<PageId>> {
         let mut ids = Vec::with_capacity(n);
         for i in self.hints[zone]..self.taken.len() {
-            let mut free = !(self.taken[i] | self.unripe.word(i)) & self.zones.mask(zone, i);
+            let mut free = !(self.taken[i] | self.unripe.word_for(i, whose)) & self.zones.mask(zone, i);
             while free != 0 && ids.len() < n {
                 ids.push(PageId(i as u64 * 64 + u64::from(free.trailing_zeros())));
                 free &= free - 1;
@@ -136,14 +176,21 @@ impl Space {
     /// No latch may be held. What is not used is given back with [`Space::give_back`].
     ///
     /// Errors: the store cannot grow; the log is poisoned.
-    pub(crate) fn reserve_ripe(&self, core: &Core, keyspace: KeyspaceId, n: usize) -> Result<Vec<PageId>> {
+    pub(crate) fn reserve_ripe(
+        &self,
+        core: &Core,
+        keyspace: KeyspaceId,
+        n: usize,
+        whose: PastLog,
+    ) -> Result<Vec<PageId>> {
+        let whose = self.allowed(whose);
         self.free_let_go();
         for attempt in 0.. {
             let (zone, free) = {
                 let mut state = self.state.lock();
                 self.release_unpinned(&mut state);
                 let zone = state.zone_of(keyspace);
-                if let Some(ids) = state.take_ripe(zone, n) {
+                if let Some(ids) = state.take_ripe(zone, n, whose) {
                     return Ok(ids);
                 }
                 (zone, state.free_in(zone))
@@ -157,6 +204,11 @@ impl Space {
             }
         }
         unreachable!("the loop ends by returning")
+    }
+
+    /// Where a page may lie at two places all are like others.
+    pub(super) fn allowed(&self, whose: PastLog) -> PastLog {
+        if self.store.has_two_places() { PastLog::Other } else { whose }
     }
 
     /// Asks for a checkpoint if a good part of the store, `free` pages, is free and only has to ripen: who merges and
@@ -174,7 +226,7 @@ impl Space {
     ///
     /// Errors: as [`Space::reserve_ripe`].
     pub(crate) fn reserve_past_pool<'s>(&'s self, core: &'s Core, n: usize) -> Result<Reserved<'s>> {
-        let ids = self.reserve_ripe(core, SPACE_KEYSPACE, n)?;
+        let ids = self.reserve_ripe(core, SPACE_KEYSPACE, n, PastLog::Other)?;
         for id in &ids {
             self.pool.discard(*id);
         }

@@ -5,7 +5,7 @@
 //! is harsher than the engine where that is simpler: redo installs images whatever the page holds.
 
 use super::extents::PageSet;
-use super::ripe::Unripe;
+use super::ripe::{PastLog, Unripe};
 use std::hash::BuildHasher as _;
 use varve_rt::{BuildHasher, HashSet};
 use varve_volume::PageId;
@@ -33,6 +33,10 @@ enum Rule {
     NotStamped,
     /// Recovery takes free pages for ripe whatever it replayed.
     AfterCrashes,
+    /// Pages of segments bear the image floor.
+    SameLsn,
+    /// Others than segments get pages that a segment had, too.
+    OthersToo,
 }
 
 /// A record: its position is its LSN less one.
@@ -43,9 +47,11 @@ enum Record {
     /// A tree changes what it was to something else.
     Change(u8, u8),
     Free,
-    /// The page, which is written, is of a segment.
-    Link(u8),
+    /// The page, which is written and bears this LSN, is of a segment, or direct otherwise.
+    Link(u8, usize, PastLog),
     Drop,
+    /// Of another page.
+    Elsewhere,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -58,8 +64,8 @@ struct Content {
 enum Owner {
     Nobody,
     /// It is set aside; written when it is not torn; the number of backups when it was filled.
-    Aside(u8, u8),
-    Segment(u8),
+    Aside(u8, u8, PastLog),
+    Direct(u8, PastLog),
     /// Its segment was dropped by a group that ends here.
     Dropped(usize),
     Tree(u8),
@@ -95,11 +101,16 @@ struct World {
     crashes: u8,
 }
 
+/// The last record of the page.
+fn last(log: &[Record]) -> Option<&Record> {
+    log.iter().rev().find(|record| **record != Record::Elsewhere)
+}
+
 /// Who has the page after these records, and what it holds then.
 fn truth(log: &[Record]) -> Option<u8> {
-    match log.last() {
-        None | Some(Record::Free | Record::Drop) => None,
-        Some(Record::Image(is) | Record::Change(_, is) | Record::Link(is)) => Some(*is),
+    match last(log) {
+        None | Some(Record::Free | Record::Drop | Record::Elsewhere) => None,
+        Some(Record::Image(is) | Record::Change(_, is) | Record::Link(is, ..)) => Some(*is),
     }
 }
 
@@ -137,8 +148,14 @@ impl World {
         }
     }
 
-    fn is_ripe(&self) -> bool {
-        self.unripe.word(0) >> PAGE.0 & 1 == 0
+    fn is_ripe(&self, whose: PastLog, rule: Rule) -> bool {
+        let whose = if rule == Rule::OthersToo { PastLog::Segment } else { whose };
+        self.unripe.word_for(0, whose) >> PAGE.0 & 1 == 0
+    }
+
+    /// The LSN of a direct page.
+    fn stamp(&self, whose: PastLog, rule: Rule) -> usize {
+        if whose == PastLog::Segment && rule != Rule::SameLsn { self.floor.max(self.durable) } else { self.floor }
     }
 
     /// Something that the page has not held before.
@@ -153,8 +170,20 @@ impl World {
         }
     }
 
-    /// Any crash now is survived.
+    /// Any crash now is survived, and no two versions of the page have one LSN.
     fn check(&self) -> Result<(), String> {
+        let mut before = None;
+        for (i, record) in self.log.iter().enumerate() {
+            let lsn = match record {
+                Record::Image(_) | Record::Change(..) => i + 1,
+                Record::Link(_, lsn, _) => *lsn,
+                Record::Free | Record::Drop | Record::Elsewhere => continue,
+            };
+            if before.is_some_and(|before| lsn <= before) {
+                return Err(format!("record {i} does not make a newer version: {self:?}"));
+            }
+            before = Some(lsn);
+        }
         for end in self.durable..=self.log.len() {
             let found = redone(self.device, self.redo, &self.log[..end]);
             let right = truth(&self.log[..end]).is_none_or(|is| is == found.is);
@@ -186,37 +215,46 @@ impl World {
             change(&mut next);
             found.push(next);
         };
+        if !self.log.contains(&Record::Elsewhere) {
+            step(&|w| w.log.push(Record::Elsewhere));
+        }
         let is = self.fresh();
         match self.owner {
             Owner::Nobody => {
                 step(&|w| w.write_tree(Record::Image(is), is));
-                if self.is_ripe() {
+                for whose in [PastLog::Segment, PastLog::Other].into_iter().filter(|whose| self.is_ripe(*whose, rule)) {
                     step(&|w| {
-                        w.owner = Owner::Aside(TORN, w.backups);
-                        w.device = Content { lsn: w.floor, is: TORN };
+                        w.owner = Owner::Aside(TORN, w.backups, whose);
+                        w.device = Content { lsn: w.stamp(whose, rule), is: TORN };
                     });
                 }
             }
-            Owner::Aside(TORN, backups) => step(&|w| {
-                w.owner = Owner::Aside(is, backups);
+            Owner::Aside(TORN, backups, whose) => step(&|w| {
+                w.owner = Owner::Aside(is, backups, whose);
                 w.device.is = is;
             }),
-            Owner::Aside(is, backups) => {
+            Owner::Aside(is, backups, whose) => {
                 step(&|w| w.owner = Owner::Nobody);
                 step(&|w| {
                     if w.backups != backups && rule != Rule::NotStamped {
-                        w.device.lsn = w.floor;
+                        w.device.lsn = w.stamp(whose, rule);
                     }
-                    w.log.push(Record::Link(is));
-                    w.owner = Owner::Segment(is);
+                    w.log.push(Record::Link(is, w.device.lsn, whose));
+                    w.owner = Owner::Direct(is, whose);
                     if let Some(backup) = w.backup.as_mut().filter(|_| rule != Rule::NotTold) {
                         backup.linked = true;
                     }
                 });
             }
-            Owner::Segment(_) => step(&|w| {
+            Owner::Direct(_, PastLog::Segment) => step(&|w| {
                 w.log.push(Record::Drop);
                 w.owner = if rule == Rule::FreeEarly { Owner::Nobody } else { Owner::Dropped(w.log.len()) };
+                w.unripe.freed_of_segment(&[PAGE]);
+            }),
+            Owner::Direct(_, PastLog::Other) => step(&|w| {
+                w.log.push(Record::Free);
+                w.owner = Owner::Nobody;
+                w.unripe.freed(&[PAGE]);
             }),
             Owner::Dropped(_) => {}
             Owner::Tree(was) => {
@@ -226,7 +264,9 @@ impl World {
                 step(&|w| {
                     w.log.push(Record::Free);
                     (w.owner, w.dirty) = (Owner::Nobody, None);
-                    if rule != Rule::TreesToo {
+                    if rule == Rule::TreesToo {
+                        w.unripe.freed_of_segment(&[PAGE]);
+                    } else {
                         w.unripe.freed(&[PAGE]);
                     }
                 });
@@ -324,13 +364,15 @@ impl World {
         for end in self.durable..=self.log.len() {
             let log = self.log[..end].to_vec();
             let page = redone(self.device, self.redo, &log);
-            let owner = match log.last() {
-                None | Some(Record::Free | Record::Drop) => Owner::Nobody,
-                Some(Record::Link(is)) => Owner::Segment(*is),
+            let owner = match last(&log) {
+                None | Some(Record::Free | Record::Drop | Record::Elsewhere) => Owner::Nobody,
+                Some(Record::Link(is, _, whose)) => Owner::Direct(*is, *whose),
                 Some(Record::Image(is) | Record::Change(_, is)) => Owner::Tree(*is),
             };
             let mut pages = PageSet::default();
-            let named = log[self.redo..].iter().any(|record| !matches!(record, Record::Link(_) | Record::Drop));
+            let named = log[self.redo..]
+                .iter()
+                .any(|record| !matches!(record, Record::Link(..) | Record::Drop | Record::Elsewhere));
             if named && rule != Rule::AfterCrashes {
                 pages.add(PAGE);
             }
@@ -375,9 +417,16 @@ fn pages_of_segments_are_ripe_when_they_are_free() {
 
 #[test]
 fn each_rule_is_missed_that_is_left_out() {
-    for rule in
-        [Rule::FreeEarly, Rule::TreesToo, Rule::DuringBackups, Rule::NotTold, Rule::NotStamped, Rule::AfterCrashes]
-    {
+    for rule in [
+        Rule::FreeEarly,
+        Rule::TreesToo,
+        Rule::DuringBackups,
+        Rule::NotTold,
+        Rule::NotStamped,
+        Rule::AfterCrashes,
+        Rule::SameLsn,
+        Rule::OthersToo,
+    ] {
         assert!(explore(rule).is_err(), "{rule:?}: nobody misses it");
     }
 }

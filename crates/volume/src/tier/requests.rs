@@ -574,6 +574,10 @@ impl PageStore for Arc<Tier> {
         self.slow.extent()
     }
 
+    fn has_two_places(&self) -> bool {
+        true
+    }
+
     fn hint(&self, pages: (PageId, PageId), hint: Hint) {
         self.slow.hint(pages, hint);
     }

@@ -11,8 +11,8 @@
 //! is dirty then, and its mark is set when it is written. So marks found in the store count only once recovery is
 //! through; until then those of the writes that recovery made itself do.
 //!
-//! A mark page that was written and not synced before the crash may be found, and be gone later: a tier has it in a slot
-//! that it takes for a copy of what the slow device lost. What differs in it are marks of pages that recovery makes
+//! A mark page that was written and not synced before the crash may be found, and be gone later: a tier has it in a
+//! slot that it takes for a copy of what the slow device lost. What differs in it are marks of pages that recovery makes
 //! again, so these are set once more; the first mark that is set has the page written, also where it is what was found.
 //!
 //! *Torn mark pages.* Each has two places, written by turns: never the one that was synced last. What cannot be read is
