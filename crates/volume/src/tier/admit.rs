@@ -348,6 +348,7 @@ impl TierState {
             && !self.slots.entry(slot).moving
         {
             self.drop_slot(slot, false, now);
+            assert!(self.slots.find(page).is_none(), "a freed page has no slot");
         }
         self.manager.discarded(page);
         self.counters.discarded += 1;

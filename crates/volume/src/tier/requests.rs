@@ -549,25 +549,21 @@ impl PageStore for Arc<Tier> {
     }
 
     fn dirtied(&self, page: PageId, keyspace: KeyspaceId, usage: PageUse) {
-        let now = varve_rt::now().as_nanos();
-        let mut state = self.state.lock();
+        let (now, mut state) = (varve_rt::now().as_nanos(), self.state.lock());
         // What came before was use of the copy that goes now.
         state.note_use(page, keyspace, usage.logical_reads, now);
         state.dirtied(page, now);
     }
 
     fn discard(&self, pages: &[PageId]) -> Result<(), VolumeError> {
-        let now = varve_rt::now().as_nanos();
-        {
-            let mut state = self.state.lock();
-            pages.iter().for_each(|page| state.discard(*page, now));
-        }
+        let (now, mut state) = (varve_rt::now().as_nanos(), self.state.lock());
+        pages.iter().for_each(|page| state.discard(*page, now));
+        drop(state);
         self.slow.discard(pages)
     }
 
     fn class_of_new(&self) -> CostClass {
-        let place = if self.state.lock().room_for_any() { Place::Fast } else { Place::Slow };
-        place.class()
+        if self.state.lock().room_for_any() { Place::Fast.class() } else { Place::Slow.class() }
     }
 
     fn extent(&self) -> Option<u64> {

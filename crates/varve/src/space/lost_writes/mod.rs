@@ -12,8 +12,9 @@
 //! through; until then those of the writes that recovery made itself do.
 //!
 //! A mark page that was written and not synced before the crash may be found, and be gone later: a tier has it in a
-//! slot that it takes for a copy of what the slow device lost. What differs in it are marks of pages that recovery makes
-//! again, so these are set once more; the first mark that is set has the page written, also where it is what was found.
+//! slot that it takes for a copy of what the slow device lost. What differs in it are marks of pages that recovery
+//! makes again, so these are set once more; the first mark that is set has the page written, also where it is what
+//! was found.
 //!
 //! *Torn mark pages.* Each has two places, written by turns: never the one that was synced last. What cannot be read is
 //! unknown. If nobody knows which one was synced last, as one of them cannot be read, the feature bit in the log's
