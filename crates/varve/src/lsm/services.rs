@@ -219,6 +219,7 @@ impl Services {
         if bytes > limit {
             return Err(Error::TransactionTooLarge { what: "memtables", needed: bytes, limit });
         }
+        let began = self.room.lock().idle;
         loop {
             core.log.check_sound()?;
             debug_assert!(bytes <= limit, "it fits when all else is flushed");
@@ -247,15 +248,17 @@ impl Services {
             }
             room.check_sound()?;
             let nothing_ended = room.ended == ended;
+            // Twice here too: what began before this may have failed for what is mended.
+            let tried = room.idle >= began + 2;
             drop(room);
             if charged() {
                 return Ok(());
             }
             let stuck = shared.stuck.why();
-            if let Some(error) = stuck.as_ref().filter(|_| !surely) {
+            if let Some(error) = stuck.as_ref().filter(|_| !surely && tried) {
                 return Err(error.clone());
             }
-            if (nothing_ended || stuck.is_some()) && !self.stopping() {
+            if (nothing_ended || stuck.is_some() && surely) && !self.stopping() {
                 // Nothing of this keyspace can be flushed, or other keyspaces, or commits that wait for each other or
                 // for the like of this one, hold all of the memory.
                 budget.admit(Class::Memtables, bytes);
@@ -278,8 +281,8 @@ impl Services {
     }
 
     /// A commit has added to a keyspace: wakes the thread when there is something to flush.
-    #[inline]
     /// `bytes` are those of the memtable that it added to. No lock may be waited for: others wait for the commit.
+    #[inline]
     pub(super) fn look_at(&self, shared: &Shared, bytes: u64) {
         let budget = &shared.core.budget;
         if (bytes >= due_bytes(&shared.options(), budget) || is_full(budget)) && !self.wanted.is_set() {

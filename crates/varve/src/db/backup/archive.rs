@@ -221,8 +221,9 @@ impl<'w> Writer<'w> {
 
     /// Takes a page, without writing: it may be latched. [`Writer::flush_if_full`] is to follow.
     pub fn page(&mut self, id: PageId, bytes: &[u8]) {
-        let twice = self.pages.chunks(8 + bytes.len()).any(|page| page[..8] == id.0.to_le_bytes());
-        assert!(!twice, "a frame has a page once, as its pages are written in any order");
+        let before = self.pages.len().checked_sub(8 + bytes.len()).map(|at| u64_at(&self.pages, at));
+        let ascends = before.is_none_or(|before| before < id.0);
+        assert!(ascends, "pages of a frame ascend: it has each once, as they are written in any order");
         self.pages.extend_from_slice(&id.0.to_le_bytes());
         self.pages.extend_from_slice(bytes);
     }
