@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::lsm::block::{Block, BlockBuilder, Place};
 use crate::lsm::part::{self, Codec, Location, Part};
 use crate::lsm::ranges::{Fragments, RangeDelete};
-use crate::lsm::segment::{Footer, SegmentCursor, SegmentOptions, SegmentReader, SegmentWriter};
+use crate::lsm::segment::{Footer, SegmentCursor, SegmentOptions, SegmentReader, SegmentWriter, trailer_checksum};
 use crate::lsm::{Entries, Entry, EntryKind, PageSink, PageSource, filter, list, near};
 use crate::redo::{self, Record};
 use std::sync::Arc;
@@ -266,7 +266,7 @@ pub fn seal_segment(bytes: &mut [u8], usable: usize) {
         bytes[footer.start..footer.start + 4].copy_from_slice(&checksum);
         bytes[at + 24..at + 28].copy_from_slice(&checksum);
     }
-    let checksum = crc32c::crc32c(&bytes[at..at + 28]).to_le_bytes();
+    let checksum = trailer_checksum(&bytes[at..at + 32]).to_le_bytes();
     bytes[at + 28..at + 32].copy_from_slice(&checksum);
 }
 

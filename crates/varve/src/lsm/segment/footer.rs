@@ -10,7 +10,8 @@ use crate::rows::Damage;
 /// Bytes of the trailer.
 pub(crate) const TRAILER: usize = 32;
 const MAGIC: &[u8; 8] = b"VRVSEGMT";
-const VERSION: u32 = 1;
+/// In version 1 the trailer's checksum stands as it is.
+const VERSION: u32 = 2;
 
 /// What a footer says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -121,6 +122,21 @@ impl Footer {
     }
 }
 
+/// The checksum of a trailer, masked. A CRC-32C that follows the bytes that it is of makes the CRC-32C of any longer
+/// text the same, whatever these bytes are. The trailer ends its page: unmasked, the page's checksum would not tell the
+/// end of one segment from that of another, and a page torn there would count as whole. (LevelDB masks the checksums
+/// in its log by the same function, for the same reason.)
+pub(crate) fn checksum(trailer: &[u8]) -> u32 {
+    assert_eq!(trailer.len(), TRAILER, "a trailer has its length");
+    let crc = crc32c::crc32c(&trailer[..TRAILER - 4]);
+    if number(trailer, 0) < 2 { crc } else { crc.rotate_right(15).wrapping_add(0xa282_ead8) }
+}
+
+/// The `i`-th number of a trailer.
+fn number(trailer: &[u8], i: usize) -> u32 {
+    u32::from_le_bytes(trailer[8 + 4 * i..12 + 4 * i].try_into().expect("four bytes"))
+}
+
 /// The trailer of a segment of so many pages.
 pub(crate) fn trailer(footer: Location, pages: u32) -> [u8; TRAILER] {
     let mut bytes = [0; TRAILER];
@@ -128,7 +144,7 @@ pub(crate) fn trailer(footer: Location, pages: u32) -> [u8; TRAILER] {
     for (i, n) in [VERSION, pages, footer.offset, footer.len, footer.checksum].into_iter().enumerate() {
         bytes[8 + 4 * i..12 + 4 * i].copy_from_slice(&n.to_le_bytes());
     }
-    let checksum = crc32c::crc32c(&bytes[..TRAILER - 4]);
+    let checksum = checksum(&bytes);
     bytes[TRAILER - 4..].copy_from_slice(&checksum.to_le_bytes());
     bytes
 }
@@ -140,11 +156,11 @@ pub(crate) fn is_trailer(body: &[u8]) -> bool {
 
 /// Where the footer is, and how many pages there are, as the trailer says.
 pub(crate) fn read_trailer(bytes: &[u8]) -> Result<(Location, u32), Damage> {
-    let n = |i: usize| u32::from_le_bytes(bytes[8 + 4 * i..12 + 4 * i].try_into().expect("four bytes"));
+    let n = |i: usize| number(bytes, i);
     if bytes.len() != TRAILER || &bytes[..8] != MAGIC {
         return Err(Damage("segment trailer: not one"));
     }
-    if crc32c::crc32c(&bytes[..TRAILER - 4]) != n(5) {
+    if checksum(bytes) != n(5) {
         return Err(Damage("segment trailer: checksum"));
     }
     if n(0) > VERSION {

@@ -14,13 +14,11 @@ mod footer;
 mod reader;
 mod writer;
 
-#[allow(unused_imports, reason = "flushes, merges and readers come one after the other")]
 pub(crate) use cursor::SegmentCursor;
-#[allow(unused_imports, reason = "flushes, merges and readers come one after the other")]
-pub(crate) use footer::Footer;
 pub(crate) use footer::is_trailer;
+#[cfg(feature = "testing")]
+pub(crate) use footer::{Footer, checksum as trailer_checksum};
 pub(crate) use reader::{SegmentReader, deletes};
-#[allow(unused_imports, reason = "flushes, merges and readers come one after the other")]
 pub(crate) use writer::{SegmentOptions, SegmentWriter};
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::lsm::filter::hash;
-use crate::lsm::part::Codec;
+use crate::lsm::part::{Codec, Location};
 use crate::lsm::ranges::{Fragments, RangeDelete};
 use crate::lsm::samples::{Memory, Row, entries};
 use crate::lsm::{Entries, EntryKind, PageSource, SegmentMeta, order};
@@ -195,6 +195,42 @@ fn another_segment_in_its_place_is_told() {
         assert!(reader.find(&mixed, key, 60, Row::of).map_or(true, |found| found == sound), "page {page}");
     }
     let _ = new.usable();
+}
+
+/// The end of a page may be of another segment when power fails. The trailers' own checksums are right then.
+#[test]
+fn a_page_torn_before_its_trailer_is_told() {
+    let mut rng = Rng::from_seed(9);
+    let drawn = |rng: &mut Rng| footer::trailer(Location { offset: rng.next_u64() as u32, len: 90, checksum: 7 }, 6);
+    let page = |trailer: &[u8]| {
+        let mut page = vec![0; 4096 - trailer.len()];
+        page.extend_from_slice(trailer);
+        varve_volume::page::seal(&mut page, varve_volume::PageId(5));
+        page
+    };
+    let mut old = drawn(&mut rng);
+    for _ in 0..100 {
+        let new = drawn(&mut rng);
+        let mut torn = page(&new);
+        torn[4096 - new.len()..].copy_from_slice(&old);
+        assert!(
+            varve_volume::page::verify(&torn, varve_volume::PageId(5)).is_err(),
+            "{old:?} after the page of {new:?}"
+        );
+        old = new;
+    }
+}
+
+#[test]
+fn trailers_of_version_1_are_read() {
+    let place = Location { offset: 81_904, len: 84, checksum: 1_375_778_009 };
+    let mut trailer = footer::trailer(place, 6);
+    assert_eq!(footer::read_trailer(&trailer), Ok((place, 6)));
+    trailer[8] = 1;
+    assert!(footer::read_trailer(&trailer).is_err(), "its checksum is one of version 2");
+    let crc = crc32c::crc32c(&trailer[..28]);
+    trailer[28..].copy_from_slice(&crc.to_le_bytes());
+    assert_eq!(footer::read_trailer(&trailer), Ok((place, 6)));
 }
 
 /// Its length on the page is right, what unpacks from it is shorter.
