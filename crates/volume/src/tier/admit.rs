@@ -68,6 +68,8 @@ pub(super) struct TierState {
     pub class_changes: Vec<(PageId, CostClass)>,
     pub counters: Counters,
     pub recovery: Recovery,
+    /// Slots that recovery found torn and that were not blanked yet.
+    pub torn: Vec<Slot>,
     pub opened: Instant,
     /// The threads run.
     pub started: bool,
@@ -132,6 +134,7 @@ impl TierState {
             class_changes: Vec::new(),
             counters: Counters::default(),
             recovery: Recovery::default(),
+            torn: Vec::new(),
             opened: varve_rt::now(),
             started: false,
             leaving: false,

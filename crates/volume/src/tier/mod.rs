@@ -126,6 +126,18 @@ impl Tier {
         owner: [u8; 16],
         options: TierOptions,
     ) -> Result<Arc<Tier>, VolumeError> {
+        let tier = Tier::look(slow, fast, owner, options)?;
+        tier.blank_torn()?;
+        Ok(tier)
+    }
+
+    /// The same, and writes nothing: to read from it alone, or until [`Tier::blank_torn`].
+    fn look(
+        slow: Arc<dyn PageStore>,
+        fast: Arc<dyn Device>,
+        owner: [u8; 16],
+        options: TierOptions,
+    ) -> Result<Arc<Tier>, VolumeError> {
         let began = varve_rt::now();
         let tier = Tier::without(slow, options)?;
         let file = MapFile::new(fast.clone(), owner);

@@ -6,18 +6,24 @@
 //! for current. A slot of the scan list that holds nothing whole, but held a page newer than home, keeps its claim if
 //! home is older: then the page is damaged until the engine writes it again from the log, and reading it is an error,
 //! never an old version.
+//!
+//! A torn slot may become whole again by a torn write of another page, where their bytes are the same: as a version that
+//! nobody knows of any more. So such slots are blanked before anything is written ([`Tier::blank_torn`]).
+//!
+//! A map that was kept as a log says nothing of what unrecorded occupations left in its slots, so whoever keeps it
+//! another way from now on looks into all of them.
 
 use super::Recovery;
 use super::admit::TierState;
-use super::layout::Geometry;
+use super::layout::{BLOCK, Geometry};
 use super::manager::Memory;
 use super::map::Loaded;
 use super::records::{Found, MapEntry, Record, Snapshot};
 use super::slots::Slot;
-use super::{MapRecovery, TierOptions};
+use super::{MapRecovery, Tier, TierOptions};
 use crate::{Lsn, PageId, PageIo, PageStore, ReadWhy, VolumeError, page};
 use std::cell::Cell;
-use varve_device::{AlignedBuf, Device, Io};
+use varve_device::{AlignedBuf, Device, Io, write_at};
 use varve_rt::{HashMap, HashSet};
 
 /// Slots read at a time.
@@ -41,11 +47,13 @@ pub(super) fn run(
         records: Vec::new(),
     });
     assert!(map.entries.len() == slots && state.slots.len() == slots, "map and table have the slots of the layout");
-    // With a log of everything nothing need be read; each slot is looked at when it is first used.
-    let log_only = known && options.map_recovery == MapRecovery::Log && map.entries.iter().all(|e| e.scan);
-    if options.map_recovery == MapRecovery::Scan {
-        map.entries.iter_mut().for_each(|e| e.scan = true);
-    }
+    let is_log = options.map_recovery == MapRecovery::Log;
+    let ways = Ways {
+        // The map was kept as a log, as older releases wrote it: each slot is looked at when it is first used.
+        log_only: known && is_log && map.entries.iter().all(|e| e.scan),
+        // No page of a zone or of all slots: it was kept as a log.
+        all: !is_log && map.entries.iter().all(|e| !e.scan || e.page.is_none()),
+    };
     let mut freed: Freed = HashMap::default();
     for record in &map.records {
         if let Record::Freed { slot, page, lsn } = *record {
@@ -59,7 +67,8 @@ pub(super) fn run(
         apply(&mut map.entries, record, &mut freed);
     }
     let reader = Reader { slow, fast, geometry, home_reads: Cell::new(0) };
-    let Looked { mut found, held } = reader.look(&map.entries, &freed, log_only)?;
+    let Looked { mut found, held, torn } = reader.look(&map.entries, &freed, ways)?;
+    state.torn = torn;
     if !known {
         found = reader.newer_than_home(found)?;
     }
@@ -152,11 +161,22 @@ fn newest(found: Vec<Found>) -> Vec<Found> {
     found
 }
 
+/// Which slots are looked into besides those of the scan list.
+#[derive(Clone, Copy)]
+struct Ways {
+    /// None, and not those of the list either.
+    log_only: bool,
+    /// All of them.
+    all: bool,
+}
+
 /// What a look into the slots gave.
 struct Looked {
     found: Vec<Found>,
     /// What each slot looked into holds, if it is a whole page.
     held: HashMap<Slot, Option<(PageId, Lsn)>>,
+    /// Slots that hold a part of a page.
+    torn: Vec<Slot>,
 }
 
 struct Reader<'a> {
@@ -168,15 +188,15 @@ struct Reader<'a> {
 
 impl Reader<'_> {
     /// Takes the map at its word outside the scan list, and looks into the slots of the list.
-    fn look(&self, entries: &[MapEntry], freed: &Freed, log_only: bool) -> Result<Looked, VolumeError> {
-        let (mut found, mut list) = (Vec::new(), Vec::new());
+    fn look(&self, entries: &[MapEntry], freed: &Freed, ways: Ways) -> Result<Looked, VolumeError> {
+        let (mut found, mut list, mut torn) = (Vec::new(), Vec::new(), Vec::new());
         let mut all_held = HashMap::default();
         for (slot, entry) in entries.iter().enumerate() {
             let slot = slot as Slot;
             // Of what a slot may hold a map can name two versions: one that may hold more is looked into.
             let crowded = freed.get(&slot).is_some_and(|versions| versions.len() > 1);
             match entry.page {
-                _ if entry.scan && !log_only || crowded => list.push(slot),
+                _ if entry.scan && !ways.log_only || crowded || ways.all => list.push(slot),
                 Some(page) => {
                     found.push(Found { slot, page, lsn: entry.lsn, newer: entry.newer, verified: false });
                 }
@@ -197,6 +217,9 @@ impl Reader<'_> {
                 done?;
                 let held = whole(bytes);
                 all_held.insert(slot, held);
+                if held.is_none() && page::claims(bytes) {
+                    torn.push(slot);
+                }
                 let entry = &entries[slot as usize];
                 let stale = |(page, lsn): &(PageId, Lsn)| {
                     let current = entry.page == Some(*page) && *lsn >= entry.lsn;
@@ -204,11 +227,11 @@ impl Reader<'_> {
                 };
                 // Outside the scan list every occupation is recorded: another page there is one whose record came to
                 // nothing.
-                let recorded = |(page, _): &(PageId, Lsn)| entry.scan && !log_only || entry.page == Some(*page);
+                let recorded = |(page, _): &(PageId, Lsn)| entry.scan && !ways.log_only || entry.page == Some(*page);
                 found.extend(self.judge(slot, entry, held.filter(|h| recorded(h) && !stale(h)))?);
             }
         }
-        Ok(Looked { found, held: all_held })
+        Ok(Looked { found, held: all_held, torn })
     }
 
     /// What a slot of the scan list is good for, which holds `whole`.
@@ -249,6 +272,18 @@ impl Reader<'_> {
             }
         }
         Ok(kept)
+    }
+}
+
+impl Tier {
+    /// Blanks the slots that recovery found torn, durably. Nothing may be written before.
+    pub(super) fn blank_torn(&self) -> Result<(), VolumeError> {
+        let torn = std::mem::take(&mut self.state.lock().torn);
+        let Some(part) = self.part().filter(|_| !torn.is_empty()) else { return Ok(()) };
+        for slot in torn {
+            write_at(&*part.device, part.geometry.slot(slot), &[0; BLOCK], false)?;
+        }
+        Ok(varve_device::flush(&*part.device)?)
     }
 }
 

@@ -139,7 +139,7 @@ impl Parts<'_> {
         admits: &dyn Fn(Stamp) -> bool,
     ) -> Result<(TierVolume, Option<String>), VolumeError> {
         let (back, how, owner) = (writes_back(&self.options), self.how, self.owner.clone());
-        let tier = Tier::open(self.single.clone(), self.fast.clone(), how.identity, self.options.clone())
+        let tier = Tier::look(self.single.clone(), self.fast.clone(), how.identity, self.options.clone())
             .map_err(|e| what_was_there(e, record))?;
         if let Some(why) = of_another_time(&tier, record, how.generation, admits) {
             if record.only_there() {
@@ -149,6 +149,9 @@ impl Parts<'_> {
                 owner.note(Record { forsaken: true, ..record }.encode())?;
             }
             return Ok((self.anew()?, Some(why)));
+        }
+        if !how.read_only {
+            tier.blank_torn()?;
         }
         if !how.read_only && record.stamped {
             // A crash may have left it one ahead: the next crash must find it where the log is, or will be.

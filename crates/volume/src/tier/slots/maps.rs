@@ -52,7 +52,8 @@ impl Slots {
                 page: held.then_some(e.page),
                 lsn: if held { e.lsn } else { 0 },
                 newer: held && e.state == SlotState::Newer,
-                scan: scan[at] || self.log_everything,
+                // A log says of each slot what it holds: none is looked into.
+                scan: scan[at] && !self.log_everything,
             }
         };
         let freed = |(&slot, stale): (&Slot, &Vec<Stale>)| -> Vec<Record> {

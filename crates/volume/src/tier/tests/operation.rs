@@ -3,7 +3,7 @@
 
 use super::*;
 use std::collections::BTreeMap;
-use varve_device::{DeviceError, DeviceInfo, DeviceStats, Io, Op, OpKind, Ticket};
+use varve_device::{DeviceError, DeviceInfo, DeviceStats, Io, Op, OpKind, Ticket, read_at, write_at};
 use varve_models::{Latency, MemOptions};
 use varve_rt::Rng;
 
@@ -349,4 +349,65 @@ fn without_any_sync_maps_say_what_a_journal_has_no_room_for() {
         let tier = Tier::open(Single::new(slow, SIZE).unwrap(), fast, OWNER, options).unwrap();
         assert_eq!(map_of(&tier).into_keys().collect::<Vec<_>>(), there);
     });
+}
+
+/// A tier whose page 7 is at home, at LSN 20; and where an empty slot lies on its fast device.
+fn with_an_empty_slot(options: &TierOptions) -> (Arc<MemDevice>, Arc<MemDevice>, u64) {
+    let Rig { fast, slow, tier } = rig(options.clone());
+    write(&tier, &sealed(7, 20));
+    tier.sync().unwrap();
+    tier.write_map().unwrap();
+    tier.stop();
+    assert_eq!(tier.state.lock().slots.find(PageId(7)), None);
+    let at = tier.part().expect("it has a fast device").geometry.slot(9);
+    (fast, slow, at)
+}
+
+/// What page 7 reads as after a crash, if it is recovered this way; a map is written then.
+fn recovered(fast: &Arc<MemDevice>, slow: &Arc<MemDevice>, options: &TierOptions) -> u64 {
+    let tier = Tier::open(Single::new(slow.clone(), SIZE).unwrap(), fast.clone(), OWNER, options.clone()).unwrap();
+    let found = lsn(&tier, 7).unwrap();
+    tier.sync().unwrap();
+    tier.write_map().unwrap();
+    found
+}
+
+/// Two versions of a page were written to a slot and not synced; of a third page, a torn write left only what is the
+/// same as in the first version.
+#[test]
+fn a_torn_slot_does_not_become_whole_again() {
+    for recovery in [MapRecovery::Zone, MapRecovery::Scan, MapRecovery::Log] {
+        in_simulation(move || {
+            let options = TierOptions { map_recovery: recovery, ..named("cw") };
+            let (fast, slow, at) = with_an_empty_slot(&options);
+            let first = sealed(7, 10);
+            let torn_with = |end: &[u8]| {
+                let mut bytes = AlignedBuf::new(SIZE);
+                read_at(&*fast, at, &mut bytes).unwrap();
+                bytes[3584..].copy_from_slice(&end[3584..]);
+                write_at(&*fast, at, &bytes, true).unwrap();
+            };
+            write_at(&*fast, at, &first, true).unwrap();
+            torn_with(&sealed(7, 15));
+            assert_eq!(recovered(&fast, &slow, &options), 20);
+            torn_with(&first);
+            assert_eq!(recovered(&fast, &slow, &options), 20, "{recovery:?}");
+        });
+    }
+}
+
+/// A page was in a slot whose record was not synced before a crash. As a log, the tier does not look there.
+#[test]
+fn what_a_log_left_in_a_slot_is_not_found_by_other_ways() {
+    for other in [MapRecovery::Zone, MapRecovery::Scan] {
+        in_simulation(move || {
+            let log = TierOptions { map_recovery: MapRecovery::Log, ..named("cw") };
+            let (fast, slow, at) = with_an_empty_slot(&log);
+            write_at(&*fast, at, &sealed(7, 10), true).unwrap();
+            let other = TierOptions { map_recovery: other, ..named("cw") };
+            for way in [&log, &log, &other, &other, &log, &other] {
+                assert_eq!(recovered(&fast, &slow, way), 20, "{:?}", way.map_recovery);
+            }
+        });
+    }
 }
