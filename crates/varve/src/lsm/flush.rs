@@ -153,7 +153,8 @@ impl Lsm {
         if let Some((level, pages)) = flushed {
             shared.counters.flushed(level.into(), pages * shared.core.page_size() as u64);
         }
-        shared.pressure.flushed(shared.counters.user_bytes(), shared.counters.merge_bytes());
+        let bytes = (shared.counters.user_bytes(), shared.counters.merge_bytes());
+        shared.pressure.flushed(bytes, shared.shape().most_per_byte());
         Ok(())
     }
 

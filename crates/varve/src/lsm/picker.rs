@@ -81,6 +81,12 @@ impl Leveled {
         }
     }
 
+    /// Bytes that merges read and write at most for each byte that users write, about: on every level it is met by so
+    /// many times its like, and once more by its own.
+    pub(crate) fn most_per_byte(&self) -> f64 {
+        2.0 * (self.multiplier as f64 + 2.0) * f64::from(LAST_LEVEL)
+    }
+
     /// Bytes that merges will read and write until no level is over its limit, about: what is over a level's limit goes
     /// to the next with all that it overlaps there.
     pub(crate) fn debt(&self, version: &Version) -> u64 {

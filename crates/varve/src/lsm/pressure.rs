@@ -157,14 +157,16 @@ impl BackPressure {
         }
     }
 
-    /// A memtable was flushed; bytes that users have written, and merges read and written, until now.
-    pub fn flushed(&self, user: u64, merge: u64) {
+    /// A memtable was flushed; bytes that users have written, and merges read and written, until now. What merges did
+    /// beyond `most` for each byte of users, they did for bytes that came before.
+    pub fn flushed(&self, (user, merge): (u64, u64), most: f64) {
         let (mut state, at) = (self.state.lock(), now());
         if let Some((before, user_before, merge_before)) = state.flushed.replace((at, user, merge)) {
             let (seconds, bytes) = ((at - before).as_secs_f64(), (user - user_before) as f64);
             if seconds > 0.0 && bytes > 0.0 {
                 state.user_rate.add(bytes / seconds, seconds, HALF_LIFE);
-                state.per_byte.add((merge - merge_before) as f64 / bytes, seconds, HALF_LIFE);
+                let per_byte = (merge - merge_before) as f64 / bytes;
+                state.per_byte.add(per_byte.min(most), seconds, HALF_LIFE);
             }
         }
     }
@@ -281,6 +283,21 @@ mod tests {
             assert!(waited >= Duration::from_secs(5) && waited <= Duration::from_secs(5) + LOOK, "{waited:?}");
             pressure.state.lock().debt_bytes = 1e9;
             assert_eq!(writes(&pressure, 2).as_secs(), 2, "nobody waits for those who are gone");
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn merges_of_what_came_before_do_not_count_for_the_few_bytes_that_come_now() {
+        varve_rt::sim::run(varve_rt::sim::Config::default(), || {
+            let pressure = BackPressure::default();
+            pressure.flushed((0, 0), 100.0);
+            sleep(Duration::from_secs(1));
+            pressure.flushed((10, 1 << 20), 100.0);
+            assert_eq!(pressure.state.lock().load().per_byte, 100.0);
+            sleep(Duration::from_secs(1));
+            pressure.flushed((20, (1 << 20) + 500), 100.0);
+            assert!((50.0..100.0).contains(&pressure.state.lock().load().per_byte));
         })
         .unwrap();
     }

@@ -585,6 +585,8 @@ impl Services {
                 return Err(Error::Closed);
             }
             self.flushed(lsm, lsm.flush())?;
+            // It may be what level 0 had too little of for a merge.
+            self.wanted.set();
         }
         if lsn == Lsn::MAX { lsm.drop_hidden().map(drop) } else { Ok(()) }
     }

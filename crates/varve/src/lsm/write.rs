@@ -133,7 +133,10 @@ impl Lsm {
     /// Waits as long as the writer of these has to, so that merges keep up.
     pub(crate) fn hold_up(&self, writes: &[Write<'_>]) {
         let shared = &*self.0;
-        let merges = || shared.services.goes_on(&shared.core);
+        let merges = || {
+            shared.services.wake();
+            shared.services.goes_on(&shared.core)
+        };
         let waited = shared.pressure.wait(|| shared.options(), || shared.memtables(), || user_bytes(writes), merges);
         if !waited.is_zero() {
             shared.counters.delayed(waited);

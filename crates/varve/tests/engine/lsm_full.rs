@@ -239,3 +239,22 @@ fn a_damaged_list_of_segments_poisons_nothing() {
     assert_eq!(sound.len().unwrap(), 100_000);
     assert_eq!(damaged.get(7u32.to_be_bytes()).unwrap().unwrap().len(), 400);
 }
+
+/// What compactions flush is merged though nobody writes any more: writers would wait for merges that nobody begins.
+#[test]
+fn what_others_flush_is_merged() {
+    let flushed = || {
+        let devices = Devices::new(MemDevice::new(0), MemDevice::new(0));
+        let db = Db::create_on(devices, &Layout { page_size: 4096, ..Layout::default() }, options()).unwrap();
+        let rows = db.create_keyspace_of("rows", KeyspaceKind::Lsm(LsmOptions::default())).unwrap();
+        // The first two go to levels where there is nothing yet.
+        for n in 0..2 + LsmOptions::default().l0_trigger {
+            (0..10u32).for_each(|key| rows.put(key.to_be_bytes(), [n as u8; 100]).unwrap());
+            db.compact().unwrap();
+        }
+        varve_rt::sleep(std::time::Duration::from_secs(60));
+        db.stats().lsm[0].levels[0].segments
+    };
+    let left = varve_rt::sim::run(varve_rt::sim::Config::default(), flushed).unwrap();
+    assert_eq!(left, 0, "segments are left on level 0");
+}
