@@ -90,9 +90,13 @@ impl Compaction<'_> {
             // Flushes may want the store to grow, which waits for the cut: so they come before it. What is written
             // meanwhile to LSM keyspaces may pin the log once more.
             inner.indexes.write_older_than(Lsn::MAX)?;
+            if let Some(lost) = &core.lost_writes {
+                // Segments that lay there when marks were given may be merged by now.
+                lost.leave(core, PageId(core.space.end_in_use()))?;
+            }
             let mut pinned = false;
             let cut = checkpointer.with_checkpoint(|checkpoint| {
-                core.space.cut(|maps| {
+                core.space.cut(core.lost_writes.as_deref(), |maps| {
                     pinned = !checkpoint()?;
                     if pinned {
                         return Err(Error::Invalid("the log is pinned by what is in memory".into()));

@@ -8,13 +8,15 @@
 //! A map page past the cut stays in its frame, pinned as all are; when the store grows back over it, it is logged as
 //! new ([`Space::grow`]).
 //!
-//! Invariants: what is taken out is free, or a map page without pages of its own; at least [`FIRST_PAGES`] are left.
+//! Invariants: what is taken out is free, or a map page without pages of its own that names no mark pages; at least
+//! [`FIRST_PAGES`] are left.
 //!
 //! Lock order: `growing` is held throughout, so that nobody grows meanwhile; `trimming` only while pages are taken out,
 //! since a checkpoint trims.
 
 use super::Core;
 use super::allocation::Allocation;
+use super::lost_writes::LostWrites;
 use super::{FIRST_PAGES, Reserved, Space};
 use crate::error::Result;
 use varve_rt::atomic::Ordering;
@@ -102,12 +104,13 @@ impl Space {
 
     /// Cuts the store behind the last page in use and a few to spare; `checkpoint` makes one, and notes how many map
     /// pages are left. Returns the pages there are then.
-    pub(crate) fn cut(&self, checkpoint: impl FnOnce(u64) -> Result<()>) -> Result<u64> {
+    pub(crate) fn cut(&self, marks: Option<&LostWrites>, checkpoint: impl FnOnce(u64) -> Result<()>) -> Result<u64> {
         self.free_let_go();
         let _growing = self.growing.lock();
         let end = {
             let _trimming = self.trimming.lock();
-            self.take_out()
+            let last = self.map_page(self.maps() - 1);
+            marks.map_or_else(|| self.take_out(PageId(0)), |marks| marks.while_placed(last, |end| self.take_out(end)))
         };
         assert!(end <= self.store.pages(), "what is in use lies within the store");
         if end < self.store.pages() {
@@ -117,12 +120,12 @@ impl Space {
         Ok(self.store.pages())
     }
 
-    /// Takes out the pages past the last one in use and those to spare; gives the first of them. When the store grows
-    /// they are free again.
-    fn take_out(&self) -> u64 {
+    /// Takes out the pages past the last one in use and those to spare, from `least` on; gives the first of them. When
+    /// the store grows they are free again.
+    fn take_out(&self, least: PageId) -> u64 {
         let mut state = self.state.lock();
         self.release_unpinned(&mut state);
-        let end = (state.end_in_use(self.span) + SPARE).max(FIRST_PAGES);
+        let end = (state.end_in_use(self.span) + SPARE).max(FIRST_PAGES).max(least.0);
         if end >= state.pages {
             return state.pages;
         }

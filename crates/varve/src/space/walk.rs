@@ -62,7 +62,7 @@ impl Space {
             let state = self.state.lock();
             (state.pages, state.maps())
         };
-        let quiet = self.changes.load(Ordering::Acquire) == walk.changes;
+        let (mut wrong, quiet) = (Vec::new(), || self.changes.load(Ordering::Acquire) == walk.changes);
         for map in 0..maps {
             let id = PageId(map * self.span);
             report.pages += 1;
@@ -77,6 +77,7 @@ impl Space {
                 report.damages.push(d);
                 continue;
             }
+            let is_quiet = quiet();
             for p in id.0..pages.min(id.0 + self.span) {
                 let allocated = is_set(page.bytes(), p - id.0);
                 let seen = walk.seen.get(p as usize / 64).is_some_and(|w| w >> (p % 64) & 1 == 1);
@@ -85,13 +86,18 @@ impl Space {
                 } else {
                     report.free_pages += 1
                 }
-                let what = match (allocated, seen) {
-                    (true, false) if quiet && !walk.broken => "allocated, but nothing uses it",
-                    (false, true) if quiet => "in use, but free in the space map",
-                    _ => continue,
-                };
-                report.damages.push(Damage::Page { page: PageId(p), keyspace: None, what: what.into(), stored: None });
+                match (allocated, seen) {
+                    _ if !is_quiet => {}
+                    (true, false) if !walk.broken => wrong.push((PageId(p), "allocated, but nothing uses it")),
+                    (false, true) => wrong.push((PageId(p), "in use, but free in the space map")),
+                    _ => {}
+                }
             }
         }
+        // Asked for after the last map: who changed one that was seen has counted.
+        let is_quiet = quiet();
+        let damage =
+            |(page, what): (PageId, &str)| Damage::Page { page, keyspace: None, what: what.into(), stored: None };
+        report.damages.extend(wrong.into_iter().filter(|_| is_quiet).map(damage));
     }
 }

@@ -245,9 +245,9 @@ impl LostWrites {
     /// Gives mark pages to every block of the first `pages` pages that has none, as far as the space map reaches: after
     /// a crash the store may be longer, and the map follows when it grows next. No latch may be held.
     pub(crate) fn cover(&self, core: &Core, pages: u64) -> Result<()> {
-        let pages = pages.min(core.space.maps() * self.span);
         // The thread that is adding, or the next one, comes to what was added meanwhile.
         let Some(_adding) = self.adding.try_lock() else { return Ok(()) };
+        let pages = pages.min(core.space.maps() * self.span);
         let Some(last) = pages.checked_sub(1) else { return Ok(()) };
         let missing: Vec<u64> =
             (0..=self.block_of(PageId(last)).0).filter(|n| !self.shard(*n).lock().places.contains_key(n)).collect();
@@ -321,6 +321,9 @@ impl LostWrites {
                     .is_some_and(|p| index >= limit || first >= limit.0 || p.pages.iter().any(|id| *id >= limit))
             };
             let blocks: BTreeSet<u64> = (map * self.per_span..(map + 1) * self.per_span).filter(far).collect();
+            if blocks.is_empty() {
+                continue;
+            }
             // While they are named, what they say is believed when the database is opened: they are kept up to date
             // until then, and nobody else gets the pages before they have left.
             let pages = unname(core, map, index, self.per_span, |n| blocks.contains(&(map * self.per_span + n)))?;
@@ -328,6 +331,15 @@ impl LostWrites {
             core.space.freed(&pages);
         }
         Ok(())
+    }
+
+    /// Called with the page behind which the store may be cut at the earliest: a map page that names mark pages stays,
+    /// or these would be in use for ever. No block gets mark pages meanwhile. `last`: the last map page.
+    pub(crate) fn while_placed<R>(&self, last: PageId, cut: impl FnOnce(PageId) -> R) -> R {
+        let adding = self.adding.try_lock();
+        let map = self.shards.iter().filter_map(|shard| shard.lock().places.keys().max().map(|n| n / self.per_span));
+        let end = adding.as_ref().map(|_| PageId(map.max().unwrap_or(0) * self.span));
+        cut(PageId(end.unwrap_or(last).0 + 1))
     }
 
     /// The block has no pages any more: what is known stays in memory.
