@@ -15,7 +15,7 @@ pub(crate) struct TierPlan {
     pub(crate) fast_bytes: u64,
     pub(crate) latency: Latency,
     options: TierOptions,
-    /// Each life has another manager.
+    /// Each life has another manager, and finds its map in another way.
     changing: bool,
 }
 
@@ -60,6 +60,8 @@ impl TierPlan {
         let mut options = self.options.clone();
         if self.changing {
             options.manager = manager(ALL, plan.seed + life).to_string();
+            let ways = [MapRecovery::Zone, MapRecovery::Scan, MapRecovery::Log];
+            options.map_recovery = ways[((plan.seed / 2 + life * life) % 3) as usize];
         }
         options
     }

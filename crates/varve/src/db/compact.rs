@@ -104,12 +104,16 @@ impl Compaction<'_> {
                     inner.identity.iter().try_for_each(|identity| identity.maps_are_cut(maps))
                 })
             });
-            self.report.pages = core.store.pages();
             if !pinned {
                 cut?;
                 break;
             }
         }
+        if let Some(lost) = &core.lost_writes {
+            // What was given pages again before the cut.
+            lost.cover(core, core.space.end_in_use())?;
+        }
+        self.report.pages = core.store.pages();
         self.report.free = core.space.usage().1;
         Ok(self.report)
     }

@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::page::Group;
 use crate::rows::{Single, Span, Write};
 use crate::wal::GroupKind;
+use std::cell::Cell;
 use std::sync::Arc;
 use varve_rt::{Cost, charge};
 use varve_volume::Lsn;
@@ -133,8 +134,12 @@ impl Lsm {
     /// Waits as long as the writer of these has to, so that merges keep up.
     pub(crate) fn hold_up(&self, writes: &[Write<'_>]) {
         let shared = &*self.0;
+        let woken = Cell::new(false);
         let merges = || {
-            shared.services.wake();
+            // Once: what fails is tried again when it is time.
+            if !woken.replace(true) {
+                shared.services.wake();
+            }
             shared.services.goes_on(&shared.core)
         };
         let waited = shared.pressure.wait(|| shared.options(), || shared.memtables(), || user_bytes(writes), merges);

@@ -70,6 +70,8 @@ pub(super) struct TierState {
     pub recovery: Recovery,
     /// Slots that recovery found torn and that were not blanked yet.
     pub torn: Vec<Slot>,
+    /// The map on the device was not kept as a log, as the next one is.
+    pub to_say_log: bool,
     pub opened: Instant,
     /// The threads run.
     pub started: bool,
@@ -135,6 +137,7 @@ impl TierState {
             counters: Counters::default(),
             recovery: Recovery::default(),
             torn: Vec::new(),
+            to_say_log: false,
             opened: varve_rt::now(),
             started: false,
             leaving: false,

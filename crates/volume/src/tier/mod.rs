@@ -127,11 +127,11 @@ impl Tier {
         options: TierOptions,
     ) -> Result<Arc<Tier>, VolumeError> {
         let tier = Tier::look(slow, fast, owner, options)?;
-        tier.blank_torn()?;
+        tier.begin_writing()?;
         Ok(tier)
     }
 
-    /// The same, and writes nothing: to read from it alone, or until [`Tier::blank_torn`].
+    /// The same, and writes nothing: to read from it alone, or until [`Tier::begin_writing`].
     fn look(
         slow: Arc<dyn PageStore>,
         fast: Arc<dyn Device>,

@@ -48,7 +48,9 @@ pub struct Snapshot {
 impl Snapshot {
     /// The same for another number of slots: those that go hold nothing, new ones are free.
     pub fn resized(mut self, slots: usize) -> Snapshot {
-        let free = MapEntry { page: None, lsn: 0, newer: false, scan: true };
+        // A map that is kept as a log has no scan list.
+        let scan = self.entries.is_empty() || self.entries.iter().any(|e| e.scan);
+        let free = MapEntry { page: None, lsn: 0, newer: false, scan };
         assert!(self.entries.iter().skip(slots).all(|e| e.page.is_none()), "slots that go are empty");
         self.entries.resize(slots, free);
         self.records.retain(|record| (record.slot() as usize) < slots);

@@ -7,11 +7,12 @@
 //! home is older: then the page is damaged until the engine writes it again from the log, and reading it is an error,
 //! never an old version.
 //!
-//! A torn slot may become whole again by a torn write of another page, where their bytes are the same: as a version that
-//! nobody knows of any more. So such slots are blanked before anything is written ([`Tier::blank_torn`]).
+//! A torn slot may become whole again by a torn write of another page, where their bytes are the same: as a version
+//! that nobody knows of any more. So such slots are blanked before anything is written ([`Tier::begin_writing`]).
 //!
-//! A map that was kept as a log says nothing of what unrecorded occupations left in its slots, so whoever keeps it
-//! another way from now on looks into all of them.
+//! A map that was kept as a log has no scan list, and says nothing of what unrecorded occupations left in its slots. So
+//! whoever keeps it another way from now on looks into all of them; and whoever begins to keep it as a log says so by a
+//! map, before anything is written.
 
 use super::Recovery;
 use super::admit::TierState;
@@ -19,11 +20,11 @@ use super::layout::{BLOCK, Geometry};
 use super::manager::Memory;
 use super::map::Loaded;
 use super::records::{Found, MapEntry, Record, Snapshot};
-use super::slots::Slot;
+use super::slots::{Slot, SlotState};
 use super::{MapRecovery, Tier, TierOptions};
-use crate::{Lsn, PageId, PageIo, PageStore, ReadWhy, VolumeError, page};
+use crate::{Lsn, PageDamage, PageId, PageIo, PageStore, ReadWhy, VolumeError, page};
 use std::cell::Cell;
-use varve_device::{AlignedBuf, Device, Io, write_at};
+use varve_device::{AlignedBuf, Device, Io, read_at, write_at};
 use varve_rt::{HashMap, HashSet};
 
 /// Slots read at a time.
@@ -48,12 +49,14 @@ pub(super) fn run(
     });
     assert!(map.entries.len() == slots && state.slots.len() == slots, "map and table have the slots of the layout");
     let is_log = options.map_recovery == MapRecovery::Log;
+    let was_log =
+        map.entries.iter().all(|e| !e.scan) || loaded.journal.iter().any(|r| matches!(r, Record::Clean { .. }));
     let ways = Ways {
-        // The map was kept as a log, as older releases wrote it: each slot is looked at when it is first used.
+        // Nobody will believe what is not recorded, so nobody need look for it.
         log_only: known && is_log && map.entries.iter().all(|e| e.scan),
-        // No page of a zone or of all slots: it was kept as a log.
-        all: !is_log && map.entries.iter().all(|e| !e.scan || e.page.is_none()),
+        all: known && !is_log && was_log,
     };
+    state.to_say_log = is_log && map.entries.iter().any(|e| e.scan);
     let mut freed: Freed = HashMap::default();
     for record in &map.records {
         if let Record::Freed { slot, page, lsn } = *record {
@@ -166,7 +169,7 @@ fn newest(found: Vec<Found>) -> Vec<Found> {
 struct Ways {
     /// None, and not those of the list either.
     log_only: bool,
-    /// All of them.
+    /// All of them, and only what is recorded counts.
     all: bool,
 }
 
@@ -175,7 +178,7 @@ struct Looked {
     found: Vec<Found>,
     /// What each slot looked into holds, if it is a whole page.
     held: HashMap<Slot, Option<(PageId, Lsn)>>,
-    /// Slots that hold a part of a page.
+    /// Slots that hold parts of pages, or what would be forgotten.
     torn: Vec<Slot>,
 }
 
@@ -189,6 +192,7 @@ struct Reader<'a> {
 impl Reader<'_> {
     /// Takes the map at its word outside the scan list, and looks into the slots of the list.
     fn look(&self, entries: &[MapEntry], freed: &Freed, ways: Ways) -> Result<Looked, VolumeError> {
+        assert!(!(ways.all && ways.log_only), "slots are looked into, or not");
         let (mut found, mut list, mut torn) = (Vec::new(), Vec::new(), Vec::new());
         let mut all_held = HashMap::default();
         for (slot, entry) in entries.iter().enumerate() {
@@ -217,9 +221,6 @@ impl Reader<'_> {
                 done?;
                 let held = whole(bytes);
                 all_held.insert(slot, held);
-                if held.is_none() && page::claims(bytes) {
-                    torn.push(slot);
-                }
                 let entry = &entries[slot as usize];
                 let stale = |(page, lsn): &(PageId, Lsn)| {
                     let current = entry.page == Some(*page) && *lsn >= entry.lsn;
@@ -227,8 +228,16 @@ impl Reader<'_> {
                 };
                 // Outside the scan list every occupation is recorded: another page there is one whose record came to
                 // nothing.
-                let recorded = |(page, _): &(PageId, Lsn)| entry.scan && !ways.log_only || entry.page == Some(*page);
-                found.extend(self.judge(slot, entry, held.filter(|h| recorded(h) && !stale(h)))?);
+                let listed = entry.scan && !ways.log_only && !ways.all;
+                let recorded = |(page, _): &(PageId, Lsn)| listed || entry.page == Some(*page);
+                let judged = self.judge(slot, entry, held.filter(|h| recorded(h) && !stale(h)))?;
+                found.extend(judged);
+                // Beside a claim nobody would remember what the slot holds.
+                let forgotten = held.is_some() && judged.is_some_and(|f| !f.verified);
+                if forgotten || held.is_none() && is_torn(bytes) {
+                    torn.push(slot);
+                    all_held.insert(slot, None);
+                }
             }
         }
         Ok(Looked { found, held: all_held, torn })
@@ -276,15 +285,34 @@ impl Reader<'_> {
 }
 
 impl Tier {
-    /// Blanks the slots that recovery found torn, durably. Nothing may be written before.
-    pub(super) fn blank_torn(&self) -> Result<(), VolumeError> {
-        let torn = std::mem::take(&mut self.state.lock().torn);
-        let Some(part) = self.part().filter(|_| !torn.is_empty()) else { return Ok(()) };
-        for slot in torn {
-            write_at(&*part.device, part.geometry.slot(slot), &[0; BLOCK], false)?;
+    /// Recovery was right to believe this device: makes it ready to be written. Blanks the slots that were found torn,
+    /// durably, and says by a map if it is kept as a log from now on. Nothing may be written before.
+    pub(super) fn begin_writing(&self) -> Result<(), VolumeError> {
+        let (torn, to_say_log) = {
+            let mut state = self.state.lock();
+            assert!(!state.started, "nothing was written yet");
+            (std::mem::take(&mut state.torn), std::mem::take(&mut state.to_say_log))
+        };
+        let Some(part) = self.part() else { return Ok(()) };
+        let mut bytes = AlignedBuf::new(self.page_size);
+        for &slot in &torn {
+            // A version that was misread, and is the only one there is, is not lost.
+            read_at(&*part.device, part.geometry.slot(slot), &mut bytes)?;
+            let claim = *self.state.lock().slots.entry(slot);
+            if claim.state == SlotState::Free || page::verify(&bytes, claim.page).is_err() {
+                write_at(&*part.device, part.geometry.slot(slot), &[0; BLOCK], false)?;
+            }
         }
-        Ok(varve_device::flush(&*part.device)?)
+        if !torn.is_empty() {
+            varve_device::flush(&*part.device)?;
+        }
+        if to_say_log { self.write_map() } else { Ok(()) }
     }
+}
+
+/// Whether a slot holds a part of a page, or of several.
+fn is_torn(bytes: &[u8]) -> bool {
+    page::claims(bytes) && matches!(page::verify(bytes, page::id(bytes)), Err(PageDamage::Checksum { .. }))
 }
 
 /// Page and LSN of a sound page.

@@ -151,7 +151,7 @@ impl Parts<'_> {
             return Ok((self.anew()?, Some(why)));
         }
         if !how.read_only {
-            tier.blank_torn()?;
+            tier.begin_writing()?;
         }
         if !how.read_only && record.stamped {
             // A crash may have left it one ahead: the next crash must find it where the log is, or will be.

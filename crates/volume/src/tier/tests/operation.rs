@@ -363,9 +363,13 @@ fn with_an_empty_slot(options: &TierOptions) -> (Arc<MemDevice>, Arc<MemDevice>,
     (fast, slow, at)
 }
 
+fn reopened(fast: &Arc<MemDevice>, slow: &Arc<MemDevice>, options: &TierOptions) -> Arc<Tier> {
+    Tier::open(Single::new(slow.clone(), SIZE).unwrap(), fast.clone(), OWNER, options.clone()).unwrap()
+}
+
 /// What page 7 reads as after a crash, if it is recovered this way; a map is written then.
 fn recovered(fast: &Arc<MemDevice>, slow: &Arc<MemDevice>, options: &TierOptions) -> u64 {
-    let tier = Tier::open(Single::new(slow.clone(), SIZE).unwrap(), fast.clone(), OWNER, options.clone()).unwrap();
+    let tier = reopened(fast, slow, options);
     let found = lsn(&tier, 7).unwrap();
     tier.sync().unwrap();
     tier.write_map().unwrap();
@@ -408,6 +412,24 @@ fn what_a_log_left_in_a_slot_is_not_found_by_other_ways() {
             for way in [&log, &log, &other, &other, &log, &other] {
                 assert_eq!(recovered(&fast, &slow, way), 20, "{:?}", way.map_recovery);
             }
+        });
+    }
+}
+
+/// A clean copy is in a slot of the scan list when the tier begins to be kept as a log, which does not look there. Its
+/// page changes, and not even a map is due before it is kept the other way again.
+#[test]
+fn what_was_there_before_a_log_was_kept_is_not_found_after_it() {
+    for other in [MapRecovery::Zone, MapRecovery::Scan] {
+        in_simulation(move || {
+            let other = TierOptions { map_recovery: other, ..named("cw") };
+            let (fast, slow, at) = with_an_empty_slot(&other);
+            write_at(&*fast, at, &sealed(7, 20), true).unwrap();
+            let log = reopened(&fast, &slow, &TierOptions { map_recovery: MapRecovery::Log, ..named("cw") });
+            write(&log, &sealed(7, 30));
+            log.sync().unwrap();
+            drop(log);
+            assert_eq!(recovered(&fast, &slow, &other), 30, "{:?}", other.map_recovery);
         });
     }
 }
