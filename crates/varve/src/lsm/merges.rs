@@ -46,18 +46,22 @@ impl Shared {
 }
 
 impl Lsm {
-    /// Does one merge if there is one to be done; whether there was.
+    /// Does one merge if there is one to be done, or makes room for it; whether there was.
     pub(crate) fn merge_some(&self) -> Result<bool> {
-        let segments = self.0.merge_begins();
-        let merged = self.merge_one(&segments);
-        self.0.merging.store(false, Ordering::SeqCst);
-        merged
-    }
-
-    fn merge_one(&self, segments: &Segments) -> Result<bool> {
         let shared = &*self.0;
-        let Some((plan, asked)) = shared.next_merge(&shared.shape(), &segments.version()) else { return Ok(false) };
-        let merged = self.merge_plan(segments, &plan);
+        let segments = shared.merge_begins();
+        let next = shared.next_merge(&shared.shape(), &segments.version());
+        let merged = next.as_ref().map(|(plan, _)| self.merge_plan(&segments, plan));
+        shared.merging.store(false, Ordering::SeqCst);
+        let (Some((_, asked)), Some(merged)) = (next, merged) else { return Ok(false) };
+        let merged = match merged {
+            // What was deleted makes room. Who asked for the merge waits until it was tried again.
+            Err(full @ Error::NoSpace(_)) => match self.drop_hidden() {
+                Ok(true) => return Ok(true),
+                dropped => dropped.and(Err(full)),
+            },
+            merged => merged,
+        };
         if let (Err(error), None) = (&merged, &asked) {
             shared.asked.fail(error);
             shared.services.something_ended();

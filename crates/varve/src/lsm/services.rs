@@ -495,11 +495,7 @@ impl Services {
     fn merge_some(&self) -> Result<bool> {
         let (mut merged, mut unmerged) = (false, None);
         for lsm in &self.keyspaces() {
-            let result = match lsm.merge_some() {
-                // What was deleted makes room.
-                Err(full @ Error::NoSpace(_)) => lsm.drop_hidden().and_then(|some| some.then_some(true).ok_or(full)),
-                merged => merged,
-            };
+            let result = lsm.merge_some();
             let stuck = result.as_ref().err().filter(|_| lsm.is_full()).cloned();
             lsm.0.stuck.set(Stuck::MERGE, stuck);
             match result {
