@@ -145,7 +145,7 @@ impl Space {
             growing: Mutex::new(()),
             trimming: Mutex::new(()),
             trims: trim::Counters::default(),
-            scratch: scratch::Counters::default(),
+            scratch: scratch::Counters::begun(),
             changes: AtomicU64::new(0),
         };
         let pages = space.store.pages();

@@ -16,7 +16,7 @@
 //! lost on its way to the device, is an error that names the page.
 //!
 //! Invariants: a scratch page has the type [`KIND_SCRATCH`] and belongs to no keyspace; the number of a scratch is
-//! never used twice while the database is open.
+//! never used twice, since the numbers of each opening begin at the time of it, in nanoseconds.
 
 use super::direct::DirectPages;
 use super::{Core, SPACE_KEYSPACE};
@@ -61,6 +61,13 @@ pub(super) struct Counters {
     peak: AtomicU64,
     written: AtomicU64,
     read: AtomicU64,
+}
+
+impl Counters {
+    /// Those of a database that is being opened.
+    pub(super) fn begun() -> Counters {
+        Counters { made: AtomicU64::new(varve_rt::unix_time()), ..Counters::default() }
+    }
 }
 
 impl super::Space {
@@ -117,6 +124,7 @@ impl Writer {
     pub(crate) fn new(core: &Arc<Core>) -> Writer {
         let direct = DirectPages::new(core, SPACE_KEYSPACE).written_inline(BATCH_BYTES);
         let id = core.space.scratch.made.fetch_add(1, Relaxed) + 1;
+        assert!(id > 1, "no scratch has the number of one that another opening made");
         let pages = Pages { core: core.clone(), direct, id, counted: 0 };
         Writer { pages, tail: Vec::new(), base: 0, room: room(core) }
     }
