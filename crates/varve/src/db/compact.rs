@@ -110,7 +110,7 @@ impl Compaction<'_> {
             }
         }
         if let Some(lost) = &core.lost_writes {
-            // What was given pages again before the cut.
+            // Pages there that were given to somebody before the cut are marked again.
             lost.cover(core, core.space.end_in_use())?;
         }
         self.report.pages = core.store.pages();

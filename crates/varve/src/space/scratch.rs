@@ -124,7 +124,7 @@ impl Writer {
     pub(crate) fn new(core: &Arc<Core>) -> Writer {
         let direct = DirectPages::new(core, SPACE_KEYSPACE).written_inline(BATCH_BYTES);
         let id = core.space.scratch.made.fetch_add(1, Relaxed) + 1;
-        assert!(id > 1, "no scratch has the number of one that another opening made");
+        assert!(id > 0, "a scratch has a number");
         let pages = Pages { core: core.clone(), direct, id, counted: 0 };
         Writer { pages, tail: Vec::new(), base: 0, room: room(core) }
     }
