@@ -64,6 +64,10 @@ pub fn delete(out: Out, a: &args::Delete) -> Result<(), Failure> {
     let parse = |s: &String| text::parse(s, a.hex.hex);
     let (key, prefix) = (a.key.as_ref().map(parse).transpose()?, a.prefix.as_ref().map(parse).transpose()?);
     let ends = a.range.iter().flatten().map(parse).collect::<Result<Vec<_>, _>>()?;
+    if prefix.as_ref().is_some_and(Vec::is_empty) {
+        let what = format!("every key begins with an empty prefix; `varve clear` removes all rows of {:?}", a.keyspace);
+        return Err(Failure::Usage(what));
+    }
     let db = crate::open::to_write(&a.place)?;
     let keyspace = db.keyspace(&a.keyspace)?;
     let was_there = match (key, prefix, &ends[..]) {
@@ -141,7 +145,7 @@ pub fn scan(out: Out, a: &args::Scan) -> Result<(), Failure> {
     let mut stdout = BufWriter::new(Rows);
     if a.count {
         let n = snapshot.count(&keyspace, range)?;
-        print_count(out, &mut stdout, n)?;
+        print_count(out, &mut stdout, n.min(a.limit.unwrap_or(u64::MAX)))?;
     } else if a.reverse {
         print_entries(out, a.hex.hex, &mut stdout, snapshot.scan_rev(&keyspace, range)?.take(limit))?;
     } else {

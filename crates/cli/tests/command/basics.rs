@@ -21,6 +21,8 @@ fn keys_and_values_from_the_shell() {
     assert_eq!(ok(&["scan", dir, "fruit", "--reverse", "--limit", "1"], ""), "durian\tfrom standard input\n");
     assert_eq!(ok(&["scan", dir, "fruit", "--prefix", "ba"], ""), "banana\tyellow\n");
     assert_eq!(ok(&["scan", dir, "fruit", "--count"], ""), "4\n");
+    assert_eq!(ok(&["scan", dir, "fruit", "--count", "--limit", "3"], ""), "3\n");
+    assert!(fails(&["delete", dir, "fruit", "--prefix", ""], "", 2).contains("varve clear"));
     ok(&["delete", dir, "fruit", "apple"], "");
     assert!(fails(&["get", dir, "fruit", "apple"], "", 4).contains("no such key"));
     fails(&["delete", dir, "fruit", "apple"], "", 4);

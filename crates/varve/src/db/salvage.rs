@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::index;
 use crate::rows::{OverflowRef, ValueRef, overflow};
 use crate::space::{self, KIND_SPACE};
+use crate::txn::UNFINISHED;
 use crate::wal::{Generation, Log, Step};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -291,7 +292,7 @@ impl View {
 
     /// The catalog: through its tree, else from whichever of its leaves is whole.
     fn names(&self, map: &SpaceMap, report: &mut SalvageReport) -> Result<Names> {
-        let mut names = Names { known: BTreeMap::new(), formers: Vec::new(), complete: true };
+        let mut names = Names { known: BTreeMap::new(), formers: Vec::new(), unfinished: 0, complete: true };
         let mut todo = vec![CATALOG_ROOT];
         let mut pages = 0;
         while let Some(id) = todo.pop() {
@@ -318,6 +319,13 @@ impl View {
                 "the catalog is damaged: keyspaces without a name are called keyspace-N, dropped ones may come back"
                     .into(),
             );
+        }
+        if names.unfinished > 0 {
+            report.notes.push(format!(
+                "commits that had been decided and were applied in part: {}; some of their rows are here as they were \
+                 before. If the database can still be opened, opening it finishes them",
+                names.unfinished
+            ));
         }
         names.mark_replaced();
         Ok(names)
@@ -397,6 +405,8 @@ struct Names {
     known: BTreeMap<KeyspaceId, Entry>,
     /// Rows that left a keyspace: the roots of their trees.
     formers: Vec<(KeyspaceId, PageId)>,
+    /// Commits that were decided and are being applied, a piece at a time.
+    unfinished: u64,
     complete: bool,
 }
 
@@ -408,7 +418,17 @@ impl Names {
         }
         let leaf = LeafView::new(*node, PageId(0));
         (0..node.count()).all(|i| {
-            let (Ok(key), Ok(ValueRef::Inline(value))) = (node.key(i), leaf.value(i)) else { return false };
+            let (Ok(key), Ok(value)) = (node.key(i), leaf.value(i)) else { return false };
+            let value = match value {
+                // Of the two rows of such a commit the writes are the one that is long.
+                ValueRef::Overflow(_) if key.starts_with(&UNFINISHED) => {
+                    self.unfinished += 1;
+                    return true;
+                }
+                ValueRef::Inline(_) if key.starts_with(&UNFINISHED) => return true,
+                ValueRef::Inline(value) => value,
+                ValueRef::Overflow(_) => return false,
+            };
             match Record::decode(&key, value) {
                 Ok(Record::Keyspace(entry)) => drop(self.known.insert(entry.id, entry)),
                 Ok(Record::Former(keyspace, root)) => self.formers.push((keyspace, root)),
