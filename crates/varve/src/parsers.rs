@@ -222,18 +222,24 @@ pub fn segment(bytes: &[u8], usable: usize) -> Verdict {
     let _ = reader.find(&*source, b"key 004", 900, |entry| entry.commit);
     let _ = (reader.may_have(&*source, filter::hash(b"key 004")), reader.may_have_prefix(&*source, b"key"));
     reader.ranges().covering(b"key 004", 900);
-    let mut cursor = SegmentCursor::new(reader.clone(), source.clone());
+    walk_over(SegmentCursor::new(reader.clone(), source.clone()), bytes.len());
+    // Each entry of the index may name the same block.
+    walk_over(SegmentCursor::of_checked_pages(reader.clone(), source.clone()), bytes.len() * bytes.len());
+    if reader.check(&*source).is_ok() { Verdict::Sound } else { Verdict::Unsound }
+}
+
+/// Goes over a segment both ways, and comes to an end before so many steps.
+fn walk_over(mut cursor: SegmentCursor, most: usize) {
     for back in [false, true] {
         let mut moved = if back { cursor.last() } else { cursor.first() };
-        for steps in 0..=bytes.len() {
+        for steps in 0..=most {
             if moved.is_err() || cursor.entry().is_none() {
                 break;
             }
-            assert!(steps < bytes.len(), "a walk has an end");
+            assert!(steps < most, "a walk has an end");
             moved = if back { cursor.prev() } else { cursor.next() };
         }
     }
-    if reader.check(&*source).is_ok() { Verdict::Sound } else { Verdict::Unsound }
 }
 
 /// Segments to begin with.

@@ -130,7 +130,7 @@ impl Plan {
             return KeyspaceKind::Tree;
         }
         let compression = [Compression::None, Compression::Lz4, Compression::Zstd][self.seed as usize % 3];
-        let (block_bytes, segment_bytes, memtable_bytes) = (4 << 10, 64 << 10, 64 << 10);
+        let (block_bytes, segment_bytes, memtable_bytes) = (Some(4 << 10), 64 << 10, 64 << 10);
         let mut options =
             LsmOptions { compression, block_bytes, segment_bytes, memtable_bytes, ..LsmOptions::default() };
         if self.near {

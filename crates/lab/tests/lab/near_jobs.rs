@@ -40,7 +40,7 @@ fn run(merge: MergeBy, cut_after: Option<u64>) -> (varve::NearStats, bool) {
         let options = Options { cache_bytes: 16 << 20, durability: Durability::None, ..Options::default() };
         let db = Db::create_on(devices.with_near(near), &Layout::default(), options).unwrap();
         let small = LsmOptions { segment_bytes: 64 << 10, memtable_bytes: 64 << 10, ..LsmOptions::default() };
-        let kind = KeyspaceKind::Lsm(LsmOptions { block_bytes: 4 << 10, merge, blocks: 4 << 10, ..small });
+        let kind = KeyspaceKind::Lsm(LsmOptions { block_bytes: Some(4 << 10), merge, blocks: 4 << 10, ..small });
         let events = db.create_keyspace_of("events", kind).unwrap();
         let key = |n: u64| format!("key {:05}", n * 7919 % 10_007).into_bytes();
         for round in 0..20u64 {

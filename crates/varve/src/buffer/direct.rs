@@ -2,15 +2,15 @@
 //!
 //! For as long as such a write is under way its pages are latched in frames, so that nobody reads what lies in the
 //! store meanwhile (read-ahead may still ask for a page by what it was before it was freed). Afterwards a page leaves
-//! the pool: what is loaded takes the place of nothing that is cached, and touches no memory that was not in use
-//! before.
+//! the pool, and what is loaded takes the place of nothing that is cached, and touches no memory that was not in use
+//! before; or it is kept, if whoever wrote it says so ([`Keep`]) and there are free frames.
 //!
 //! Invariants: a page is neither dirty nor being written when its direct write begins; it is sealed under its own id;
 //! buffer and frames outlive the writes.
 
 use super::Pool;
 use super::frame::{DIRTY, WRITING};
-use super::guard::PageWrite;
+use super::guard::{Keep, PageWrite};
 use super::load::volume_error;
 use crate::error::Result;
 use varve_device::AlignedBuf;
@@ -23,6 +23,7 @@ pub(crate) struct DirectWrite<'a> {
     ticket: PageTicket,
     frames: Vec<PageWrite<'a>>,
     buf: AlignedBuf,
+    keep: Keep,
     pool: &'a Pool,
 }
 
@@ -41,6 +42,7 @@ impl Pool {
         keyspace: KeyspaceId,
         pages: &[PageId],
         buf: AlignedBuf,
+        keep: Keep,
     ) -> Result<DirectWrite<'_>> {
         assert!((1..=self.direct_pages()).contains(&pages.len()), "a direct write takes a bounded part of the frames");
         assert!(pages.len() * self.page_size() <= buf.len(), "the pages lie in the buffer");
@@ -60,7 +62,7 @@ impl Pool {
         charge(Cost::IoSubmit, 1);
         let ticket = self.store().submit(pages.iter().enumerate().map(request).collect());
         self.counters.batch(pages.len());
-        Ok(DirectWrite { ticket, frames, buf, pool: self })
+        Ok(DirectWrite { ticket, frames, buf, keep, pool: self })
     }
 }
 
@@ -84,7 +86,7 @@ impl Pool {
 impl DirectWrite<'_> {
     /// Waits for the writes; gives the buffer back. On an error none of the pages is to be used.
     pub(crate) fn finish(self) -> (AlignedBuf, Result<()>) {
-        let DirectWrite { mut ticket, frames, buf, pool } = self;
+        let DirectWrite { mut ticket, frames, buf, keep, pool } = self;
         // All of them first: nobody may touch the buffer before.
         let results: Vec<Result<CostClass, VolumeError>> = (0..frames.len()).map(|i| ticket.wait(i)).collect();
         charge(Cost::IoComplete, 1);
@@ -94,7 +96,7 @@ impl DirectWrite<'_> {
             match result {
                 Ok(class) => {
                     pool.counters.load_writes.inc();
-                    page.was_stored(&buf[i * size..][..size], class);
+                    page.was_stored(&buf[i * size..][..size], class, keep);
                 }
                 Err(e) => {
                     pool.counters.write_errors.inc();

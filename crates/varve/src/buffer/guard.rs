@@ -20,6 +20,15 @@ use varve_rt::atomic::Ordering::*;
 use varve_rt::{Cost, charge};
 use varve_volume::{CostClass, Lsn, PageId, PageUse, WriteWhy, page};
 
+/// What becomes of pages in the pool that were written past it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// They leave it.
+    Nothing,
+    /// They stay while an eighth of the frames is free: they will be read soon, and nothing else leaves for them.
+    InFreeFrames,
+}
+
 /// A frame, by its place in the pool.
 #[derive(Clone, Copy)]
 pub(super) struct FrameRef<'a> {
@@ -344,19 +353,22 @@ impl<'a> PageWrite<'a> {
         self.at.inst.changes.is_new(self.at.slot);
     }
 
-    /// A page made anew that the store holds now, as `bytes`: it leaves the pool, or stays clean where somebody looks
-    /// for it already.
-    pub(super) fn was_stored(mut self, bytes: &[u8], class: CostClass) {
+    /// A page made anew that the store holds now, as `bytes`: it leaves the pool, or stays clean where it is kept or
+    /// somebody looks for it already.
+    pub(super) fn was_stored(mut self, bytes: &[u8], class: CostClass, keep: Keep) {
         assert!(self.fresh && !self.is_dirty(), "pages that were just made are stored past the log, no others");
         let FrameRef { pool, inst, slot } = self.at;
         let id = self.id();
-        let freed = pool.forget_fresh(self.at);
-        self.fresh = false;
+        let kept = keep == Keep::InFreeFrames && inst.lock().has_free_frames();
+        let freed = !kept && pool.forget_fresh(self.at);
         if freed {
+            self.fresh = false;
             pool.store().evicted(id, page::keyspace(bytes), PageUse::default());
         } else {
             charge(Cost::CopyByte, bytes.len() as u64);
+            // Still as a page made anew, which has nothing that was stored before.
             self.bytes_mut().write(0, bytes);
+            self.fresh = false;
             self.at.frame().state.fetch_and(!STALE, AcqRel);
             inst.set_class(&mut inst.lock(), slot, class, Some(WriteWhy::Load), pool.counters());
         }

@@ -93,6 +93,11 @@ impl Lists {
         self.free.len() + self.to_come()
     }
 
+    /// Whether so many frames are free, an eighth, that nobody will have to wait for one soon.
+    pub(super) fn has_free_frames(&self) -> bool {
+        8 * self.free_frames() >= self.allowed
+    }
+
     /// Frames that may still be made, or be used again.
     fn to_come(&self) -> usize {
         self.allowed.saturating_sub(self.in_use)

@@ -55,7 +55,7 @@ pub use baselines::Baselines;
 pub(crate) use baselines::DOUBLEWRITE_PAGES;
 pub use bytes::PageBytes;
 pub use config::{CleanerConfig, PRESETS, PoolConfig, Preset, ReadAhead};
-pub(crate) use guard::{KeptPage, Latched};
+pub(crate) use guard::{Keep, KeptPage, Latched};
 pub use guard::{PagePin, PageRead, PageWrite};
 pub(crate) use load::READ_RETRIES;
 pub use peek::PagePeek;

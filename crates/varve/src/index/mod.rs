@@ -79,6 +79,13 @@ pub(crate) struct ScanState {
     lsm: lsm::ScanState,
 }
 
+impl ScanState {
+    /// Whether the next batch goes on where the last one ended, at no more cost than its rows.
+    pub fn goes_on(&self) -> bool {
+        self.lsm.is_kept()
+    }
+}
+
 impl Index {
     /// The index of a keyspace that there is.
     pub fn open(

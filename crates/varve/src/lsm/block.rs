@@ -120,14 +120,20 @@ fn value_word(entry: &Entry<'_>) -> u64 {
     (entry.value.len() as u64) << 3 | entry.kind as u64
 }
 
-/// A finished block.
-#[derive(Clone, Copy)]
-pub(crate) struct Block<'a> {
-    bytes: &'a [u8],
+/// What a block's bytes say of its parts, once they were parsed.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Frame {
     /// Where the restarts begin.
     end: usize,
     restarts: usize,
     base: u64,
+}
+
+/// A finished block.
+#[derive(Clone, Copy)]
+pub(crate) struct Block<'a> {
+    bytes: &'a [u8],
+    frame: Frame,
 }
 
 /// An entry's numbers, and where its bytes lie.
@@ -159,32 +165,44 @@ impl<'a> Block<'a> {
         match end {
             Some(end) if end > HEAD && restarts > 0 => {
                 let base = u64::from_le_bytes(bytes[..HEAD].try_into().expect("eight bytes"));
-                Ok(Block { bytes, end, restarts, base })
+                Ok(Block { bytes, frame: Frame { end, restarts, base } })
             }
             _ => Err(Damage("block: its restarts do not fit")),
         }
     }
 
+    /// The block in bytes that were parsed before: `frame` is what was found then.
+    #[inline]
+    pub(crate) fn again(bytes: &'a [u8], frame: Frame) -> Block<'a> {
+        debug_assert!(frame.end < bytes.len(), "the frame is of these bytes");
+        Block { bytes, frame }
+    }
+
+    /// What was found when it was parsed.
+    pub(crate) fn frame(&self) -> Frame {
+        self.frame
+    }
+
     fn restart(&self, i: usize) -> Result<usize> {
-        let at = self.end + 4 * i;
+        let at = self.frame.end + 4 * i;
         let restart = u32::from_le_bytes(self.bytes[at..at + 4].try_into().expect("four bytes")) as usize;
-        let fits = (HEAD..self.end).contains(&restart) && (i > 0 || restart == HEAD);
+        let fits = (HEAD..self.frame.end).contains(&restart) && (i > 0 || restart == HEAD);
         if fits { Ok(restart) } else { Err(Damage("block: a restart outside of the entries")) }
     }
 
     #[inline]
     fn cell(&self, mut at: usize) -> Result<Cell> {
         const SHORT: Damage = Damage("block: an entry goes past the end");
-        let entries = &self.bytes[..self.end];
+        let entries = &self.bytes[..self.frame.end];
         let mut next = || varint(entries, &mut at).ok_or(SHORT);
         let (shared, suffix, word, commit) = (next()?, next()?, next()?, next()?);
         let kind = EntryKind::from_code(word as u8 & 7).ok_or(Damage("block: an entry of unknown kind"))?;
         let middle = at as u64 + suffix.min(MAX_BLOCK as u64);
         let end = middle + (word >> 3).min(MAX_BLOCK as u64);
-        if end > self.end as u64 || shared > MAX_BLOCK as u64 {
+        if end > self.frame.end as u64 || shared > MAX_BLOCK as u64 {
             return Err(SHORT);
         }
-        let commit = self.base.wrapping_add(unzigzag(commit) as u64);
+        let commit = self.frame.base.wrapping_add(unzigzag(commit) as u64);
         let (middle, end) = (middle as usize, end as usize);
         Ok(Cell { shared: shared as usize, suffix: at..middle, value: middle..end, commit, kind })
     }
@@ -200,7 +218,7 @@ impl<'a> Block<'a> {
 
     /// The last restart whose entry comes before (or is) what is looked for, if any does; else the first.
     fn restart_before(&self, key: &[u8], commit: u64) -> Result<usize> {
-        let (mut low, mut high) = (0, self.restarts);
+        let (mut low, mut high) = (0, self.frame.restarts);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
             if order(self.restart_key(middle)?, (key, commit)).is_le() {
@@ -217,7 +235,7 @@ impl<'a> Block<'a> {
     fn first_from(&self, key: &[u8], commit: u64) -> Result<Option<(Cell, bool)>> {
         let mut at = self.restart(self.restart_before(key, commit)?)?;
         let mut matched = 0;
-        while at < self.end {
+        while at < self.frame.end {
             let cell = self.cell(at)?;
             at = cell.value.end;
             if cell.shared > matched {
@@ -263,10 +281,10 @@ impl<'a> Block<'a> {
     pub(crate) fn validate(&self) -> Result<()> {
         let (mut at, mut restart, mut n) = (HEAD, 0, 0);
         let mut last: Option<(Vec<u8>, u64)> = None;
-        while at < self.end {
+        while at < self.frame.end {
             let cell = self.cell(at)?;
             if n % RESTART_EVERY == 0 {
-                if restart == self.restarts || self.restart(restart)? != at || cell.shared != 0 {
+                if restart == self.frame.restarts || self.restart(restart)? != at || cell.shared != 0 {
                     return Err(Damage("block: restarts do not stand where they should"));
                 }
                 restart += 1;
@@ -285,17 +303,36 @@ impl<'a> Block<'a> {
             last = Some((key, cell.commit));
             (at, n) = (cell.value.end, n + 1);
         }
-        if restart == self.restarts { Ok(()) } else { Err(Damage("block: more restarts than entries need")) }
+        if restart == self.frame.restarts { Ok(()) } else { Err(Damage("block: more restarts than entries need")) }
     }
 }
 
 /// A place in a block. It borrows nothing: whoever has the block's bytes gives them with each call.
+///
+/// Keys are put together from a restart point on, so the way back goes there and forward again. What is passed on that
+/// way is remembered: the next steps back are to those entries.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Place {
     /// Where the entry is, and the next one.
     at: usize,
     next: usize,
     key: Vec<u8>,
+    commit: u64,
+    kind: Option<EntryKind>,
+    value: Range<usize>,
+    /// Entries of this block that follow each other and were passed on the way, the last one last.
+    passed: Vec<Passed>,
+    /// Their keys.
+    keys: Vec<u8>,
+}
+
+/// An entry that was passed.
+#[derive(Clone, Debug)]
+struct Passed {
+    at: usize,
+    next: usize,
+    /// Where its key lies among those that are remembered.
+    key: Range<usize>,
     commit: u64,
     kind: Option<EntryKind>,
     value: Range<usize>,
@@ -320,7 +357,7 @@ impl Place {
 
     fn read(&mut self, block: &Block<'_>, at: usize) -> Result<()> {
         self.kind = None;
-        if at >= block.end {
+        if at >= block.frame.end {
             return Ok(());
         }
         let cell = block.cell(at)?;
@@ -336,7 +373,24 @@ impl Place {
 
     fn go_restart(&mut self, block: &Block<'_>, restart: usize) -> Result<()> {
         self.key.clear();
+        self.passed.clear();
+        self.keys.clear();
         self.read(block, block.restart(restart)?)
+    }
+
+    /// To the entry that ends at `goal`, from the restart point before it; what lies between is remembered.
+    fn go_up_to(&mut self, block: &Block<'_>, goal: usize) -> Result<()> {
+        while self.is_valid() && self.next < goal {
+            if self.passed.len() >= RESTART_EVERY as usize {
+                return Err(Damage("block: more entries behind a restart than there should be"));
+            }
+            let key = self.keys.len()..self.keys.len() + self.key.len();
+            self.keys.extend_from_slice(&self.key);
+            let Place { at, next, commit, kind, .. } = *self;
+            self.passed.push(Passed { at, next, key, commit, kind, value: self.value.clone() });
+            self.read(block, next)?;
+        }
+        Ok(())
     }
 
     /// To the first entry.
@@ -346,11 +400,8 @@ impl Place {
 
     /// To the last entry.
     pub(crate) fn last(&mut self, block: &Block<'_>) -> Result<()> {
-        self.go_restart(block, block.restarts - 1)?;
-        while self.is_valid() && self.next < block.end {
-            self.read(block, self.next)?;
-        }
-        Ok(())
+        self.go_restart(block, block.frame.restarts - 1)?;
+        self.go_up_to(block, block.frame.end)
     }
 
     /// To the next entry; past the last it stands on none.
@@ -363,19 +414,25 @@ impl Place {
     pub(crate) fn prev(&mut self, block: &Block<'_>) -> Result<()> {
         debug_assert!(self.is_valid(), "it stands on an entry");
         let goal = self.at;
-        let (mut low, mut high) = (0, block.restarts);
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            if block.restart(middle)? < goal { low = middle } else { high = middle }
+        if let Some(passed) = self.passed.pop_if(|passed| passed.next == goal) {
+            let Passed { at, next, key, commit, kind, value } = passed;
+            self.key.clear();
+            self.key.extend_from_slice(&self.keys[key.clone()]);
+            self.keys.truncate(key.start);
+            (self.at, self.next, self.commit, self.kind, self.value) = (at, next, commit, kind, value);
+            return Ok(());
         }
         if goal == HEAD {
             self.leave();
             return Ok(());
         }
-        self.go_restart(block, low)?;
-        while self.is_valid() && self.next < goal {
-            self.read(block, self.next)?;
+        let (mut low, mut high) = (0, block.frame.restarts);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if block.restart(middle)? < goal { low = middle } else { high = middle }
         }
+        self.go_restart(block, low)?;
+        self.go_up_to(block, goal)?;
         // A damaged block may have entries that do not meet.
         if self.is_valid() && self.next == goal { Ok(()) } else { Err(Damage("block: entries do not meet")) }
     }

@@ -62,11 +62,12 @@ impl Shared {
 
     /// How the next segment is written.
     pub fn segment_options(&self, id: u64) -> SegmentOptions {
+        let (options, usable) = (self.options(), self.core.usable(self.keyspace));
         SegmentOptions {
             id,
-            block_bytes: self.options().block_bytes as usize,
-            codec: self.options().compression.codec(),
-            bits_per_key: self.options().filter_bits.into(),
+            block_bytes: options.block(usable),
+            codec: options.compression.codec(),
+            bits_per_key: options.filter_bits.into(),
             prefix: 0,
         }
     }
@@ -91,7 +92,7 @@ impl Shared {
         moments: &[Lsn],
     ) -> Result<Option<(u8, Segment, Sink)>> {
         let id = self.next_id();
-        let mut sink = Sink::new(&self.core, self.keyspace);
+        let mut sink = Sink::new(&self.core, self.keyspace).kept_in_free_frames();
         let mut writer = SegmentWriter::new(self.segment_options(id), self.core.usable(self.keyspace));
         let (mut keeper, mut walk) = (Keeper::default(), MemtableEntries::new(table.clone()));
         let mut nothing = table.ranges().is_empty();

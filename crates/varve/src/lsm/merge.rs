@@ -10,46 +10,65 @@ use varve_volume::Lsn;
 
 /// A heap of sources, by number: the one that comes first is on top.
 ///
-/// It knows nothing of what the sources hold; each call says which of two comes first.
+/// It knows nothing of what the sources hold; each call says which of two comes first. The source on top mostly stays
+/// there when it moves on, so the one that comes after it is remembered: one comparison says so.
 #[derive(Default, Debug)]
-pub(crate) struct Heap(Vec<usize>);
+pub(crate) struct Heap {
+    order: Vec<usize>,
+    /// Where in the order the second is; 0: it is not known.
+    second: usize,
+}
 
 impl Heap {
     /// Of these sources.
     pub(crate) fn new(sources: impl IntoIterator<Item = usize>, before: impl Fn(usize, usize) -> bool) -> Heap {
-        let mut heap = Heap(sources.into_iter().collect());
-        (0..heap.0.len() / 2).rev().for_each(|at| heap.sift(at, &before));
+        let mut heap = Heap { order: sources.into_iter().collect(), second: 0 };
+        (0..heap.order.len() / 2).rev().for_each(|at| heap.sift(at, &before));
         heap
     }
 
     /// The source that comes first.
+    #[inline]
     pub(crate) fn top(&self) -> Option<usize> {
-        self.0.first().copied()
+        self.order.first().copied()
     }
 
     /// The source on top has moved on.
+    #[inline]
     pub(crate) fn moved(&mut self, before: impl Fn(usize, usize) -> bool) {
-        self.sift(0, &before);
+        if self.order.len() < 2 {
+            return;
+        }
+        if self.second == 0 {
+            let right = self.order.len() > 2 && before(self.order[2], self.order[1]);
+            self.second = if right { 2 } else { 1 };
+        }
+        debug_assert!(self.order[1..].iter().all(|other| !before(*other, self.order[self.second])), "it is the second");
+        if before(self.order[self.second], self.order[0]) {
+            self.sift(0, &before);
+        }
     }
 
     /// The source on top has come to its end.
     pub(crate) fn pop(&mut self, before: impl Fn(usize, usize) -> bool) {
-        self.0.swap_remove(0);
+        assert!(!self.order.is_empty(), "a source that ends was on top");
+        self.order.swap_remove(0);
         self.sift(0, &before);
     }
 
     fn sift(&mut self, mut at: usize, before: &impl Fn(usize, usize) -> bool) {
+        self.second = 0;
         loop {
             let mut first = at;
             for child in [2 * at + 1, 2 * at + 2] {
-                if child < self.0.len() && before(self.0[child], self.0[first]) {
+                if child < self.order.len() && before(self.order[child], self.order[first]) {
                     first = child;
                 }
             }
             if first == at {
                 return;
             }
-            self.0.swap(at, first);
+            self.order.swap(at, first);
             at = first;
         }
     }
@@ -100,14 +119,30 @@ impl<S: Entries> Merging<S> {
         }
         let top = &mut self.sources[top];
         if reverse { top.prev() } else { top.next() }?;
+        self.top_moved();
+        Ok(())
+    }
+
+    /// The source that has the entry where the walk stands.
+    pub(crate) fn top(&self) -> Option<&S> {
+        self.heap.top().map(|top| &self.sources[top])
+    }
+
+    /// Moves that source as `go` does: in the way of the walk, past where it stands.
+    pub(crate) fn move_top<R>(&mut self, go: impl FnOnce(&mut S) -> Result<R>) -> Result<R> {
+        let top = self.heap.top().expect("it stands at an entry");
+        let result = go(&mut self.sources[top])?;
+        self.top_moved();
+        Ok(result)
+    }
+
+    /// The source on top has gone on.
+    #[inline]
+    fn top_moved(&mut self) {
+        let reverse = self.reverse;
         let (sources, at_end) = (&self.sources, self.heap.top().is_none_or(|top| self.sources[top].entry().is_none()));
         let before = |a, b| Self::is_before(sources, reverse, a, b);
-        if at_end {
-            self.heap.pop(before)
-        } else {
-            self.heap.moved(before)
-        }
-        Ok(())
+        if at_end { self.heap.pop(before) } else { self.heap.moved(before) }
     }
 
     /// The walk turns round: the other sources go to the far side of where it stands.

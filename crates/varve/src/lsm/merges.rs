@@ -152,7 +152,7 @@ impl Lsm {
     /// Merges on this thread and those that the executor begins.
     fn merge_local(&self, task: Task, level: u8) -> Result<Option<Made>> {
         let shared = &*self.0;
-        let sink = Sink::inline(&shared.core, shared.keyspace, self.request(&task));
+        let sink = Sink::inline(&shared.core, shared.keyspace, self.request(&task)).kept_in_free_frames();
         let mut out = Output::new(shared, level, sink);
         let executor = executor::by_name(shared.options().merge.local(), QUEUE).expect("every option has one");
         match executor.run(Arc::new(task), &mut out) {

@@ -94,7 +94,7 @@ impl Lsm {
         let shared = &*self.0;
         let inputs = plan.inputs.iter().chain(&plan.next).filter(|segment| range.meets(&segment.meta));
         let (mode, large) = host.mode(mode, inputs.map(|segment| (segment.meta.entries, segment.meta.bytes)));
-        let sink = Sink::inline(&shared.core, shared.keyspace, self.request(task));
+        let sink = Sink::inline(&shared.core, shared.keyspace, self.request(task)).kept_in_free_frames();
         let mut out = Output::new(shared, plan.level as u8 + 1, sink);
         let (begun, task) = (now(), Arc::new(Task { range, large, ..task.clone() }));
         let done = match mode {

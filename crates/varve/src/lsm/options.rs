@@ -1,10 +1,10 @@
 //! What is chosen for an LSM keyspace when it is made, and its bytes in the catalog. [`LSM_OPTIONS`] has a line for
 //! each option.
 //!
-//! As stored: version u8 (2), compression u8, filter bits u8, executor of merges u8, block bytes u32, segment bytes
-//! u64, memtable bytes u64; from version 2 on bytes of merges' requests u32, level-0 trigger, slowdown and stop u16
-//! each, multiplier u16, level-1 bytes u64 (0: by the segments), pick u8, pressure u8, input u16. Bytes after these are
-//! of a later release, which says by its feature bits whether they matter.
+//! As stored: version u8 (2), compression u8, filter bits u8, executor of merges u8, block bytes u32 (0: none were
+//! chosen), segment bytes u64, memtable bytes u64; from version 2 on bytes of merges' requests u32, level-0 trigger,
+//! slowdown and stop u16 each, multiplier u16, level-1 bytes u64 (0: none were chosen), pick u8, pressure u8, input
+//! u16. Bytes after these are of a later release, which says by its feature bits whether they matter.
 
 use super::part::Codec;
 use super::picker::{Choice, Leveled};
@@ -166,8 +166,9 @@ pub struct LsmOptions {
     pub compression: Compression,
     /// Bits of a segment's Bloom filter for each key; 0: no filter.
     pub filter_bits: u8,
-    /// Bytes of a block, the unit of compression, before it is compressed.
-    pub block_bytes: u32,
+    /// Bytes of a block, the unit of compression, before it is compressed; `None`: a page, or 16 KiB where blocks are
+    /// compressed.
+    pub block_bytes: Option<u32>,
     /// Bytes of a segment that a merge writes, about; no more than a memtable has room for where memory is scarce.
     pub segment_bytes: u64,
     /// Bytes of entries in memory, bookkeeping included, at which they are flushed.
@@ -199,7 +200,7 @@ impl LsmOptions {
     pub const DEFAULT: LsmOptions = LsmOptions {
         compression: Compression::None,
         filter_bits: 10,
-        block_bytes: 16 << 10,
+        block_bytes: None,
         segment_bytes: 16 << 20,
         memtable_bytes: 64 << 20,
         merge: MergeBy::Pcp,
@@ -244,7 +245,8 @@ pub const LSM_OPTIONS: Table<LsmOptions> = Table {
             Accepts::Bytes(1 << 10..=1 << 20),
             "Bytes of a block, the unit of compression: a look-up reads one; larger ones compress better.",
             |o| &mut o.block_bytes,
-        ),
+        )
+        .or_none("a page, or 16K where blocks are compressed"),
         Line::new(
             "segment",
             Accepts::Bytes(64 << 10..=1 << 30),
@@ -319,6 +321,9 @@ pub const LSM_OPTIONS: Table<LsmOptions> = Table {
     ],
 };
 
+/// Bytes of a block that is to be compressed: smaller ones compress worse.
+const COMPRESSED_BLOCK: usize = 16 << 10;
+
 const VERSION: u8 = 2;
 /// Bytes of version 1, and of version 2.
 const BYTES_1: usize = 24;
@@ -348,6 +353,14 @@ impl LsmOptions {
         Ok(())
     }
 
+    /// Bytes of a block, where pages of segments have `usable` bytes. A look-up copies a block that is compressed or
+    /// lies in several pages; one that is a page is read where it is.
+    pub(super) fn block(&self, usable: usize) -> usize {
+        assert!(usable > 0, "pages of segments have room");
+        let usual = if self.compression == Compression::None { usable } else { COMPRESSED_BLOCK };
+        self.block_bytes.map_or(usual, |bytes| bytes as usize)
+    }
+
     /// The sizes of the levels, with pages of so many bytes.
     pub(super) fn shape(&self, page_bytes: u64) -> Leveled {
         let usual = Leveled::new(self.segment_bytes, page_bytes);
@@ -365,7 +378,7 @@ impl LsmOptions {
     /// As stored in the catalog.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = vec![VERSION, self.compression.codec() as u8, self.filter_bits, self.merge as u8];
-        out.extend_from_slice(&self.block_bytes.to_le_bytes());
+        out.extend_from_slice(&self.block_bytes.unwrap_or(0).to_le_bytes());
         out.extend_from_slice(&self.segment_bytes.to_le_bytes());
         out.extend_from_slice(&self.memtable_bytes.to_le_bytes());
         out.extend_from_slice(&self.blocks.to_le_bytes());
@@ -401,7 +414,7 @@ impl LsmOptions {
         let mut options = LsmOptions {
             compression: known(&Compression::ALL, |c| c.codec() as u8, fixed[1], "compression")?,
             filter_bits: fixed[2],
-            block_bytes: u32::from_le_bytes(fixed[4..8].try_into().expect("four bytes")),
+            block_bytes: Some(u32::from_le_bytes(fixed[4..8].try_into().expect("four bytes"))).filter(|b| *b > 0),
             segment_bytes: long(8),
             memtable_bytes: long(16),
             merge: known(&MergeBy::ALL, |m| m as u8, fixed[3], "executor of merges")?,
@@ -429,6 +442,7 @@ mod tests {
         let mut options = LsmOptions::default();
         for (name, value) in [
             ("compression", "lz4"),
+            ("block", "4K"),
             ("merge", "sequential"),
             ("l0-trigger", "3"),
             ("l0-slowdown", "5"),

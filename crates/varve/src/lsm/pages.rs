@@ -54,6 +54,12 @@ impl Sink {
         sink
     }
 
+    /// The same; pages stay in the pool while frames are free: what is flushed and merged goes on being read.
+    pub fn kept_in_free_frames(mut self) -> Sink {
+        self.pages = self.pages.kept_in_free_frames();
+        self
+    }
+
     /// The pages taken since this was asked last: those of a segment that is complete.
     pub fn take_runs(&mut self) -> PageRuns {
         std::mem::take(&mut self.runs)

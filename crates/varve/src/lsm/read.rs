@@ -22,16 +22,20 @@ const BATCH_BYTES: usize = 128 << 10;
 /// What a scan remembers from batch to batch: where it stands, if it is as of a moment that stays.
 #[derive(Default)]
 pub(crate) struct ScanState {
-    kept: Option<Kept>,
+    kept: Option<Box<Kept>>,
+}
+
+impl ScanState {
+    /// Whether the next batch goes on where the last one ended, and looks for nothing.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept.is_some()
+    }
 }
 
 struct Kept {
     cursor: Cursor,
     at: Lsn,
     newest: Lsn,
-    direction: Direction,
-    /// The row handed out last.
-    after: Vec<u8>,
 }
 
 impl std::fmt::Debug for ScanState {
@@ -111,49 +115,35 @@ impl Lsm {
             Some(kept) if kept.goes_on(range, direction, at) => kept,
             _ => {
                 let pinned = self.0.pin(at);
-                let mut cursor = Cursor::new(&pinned)?;
-                cursor.seek(range, direction)?;
-                Kept { cursor, at, newest: pinned.newest, direction, after: Vec::new() }
+                Box::new(Kept { cursor: Cursor::new(&pinned, range, direction)?, at, newest: pinned.newest })
             }
         };
         assert!(kept.newest <= kept.at || at == Lsn::MAX, "nothing newer than the moment shows");
         let seen = Seen { page: PageId(0), lsn: kept.newest };
-        let (mut rows, mut bytes) = (0, 0);
-        loop {
-            let within = |key: &[u8]| match direction {
+        let (mut rows, mut bytes, mut broke) = (0, 0, false);
+        while rows < BATCH_ROWS && bytes < BATCH_BYTES && !broke {
+            let Some((key, value)) = kept.cursor.row()? else { return Ok(BatchEnd { seen, next: None }) };
+            let within = match direction {
                 Direction::Forward => is_below(key, range.1),
                 Direction::Reverse => is_above(key, range.0),
             };
-            let row = kept.cursor.row(direction, &mut kept.after, |key, value| {
-                if !within(key) {
-                    return None;
-                }
-                charge(Cost::LeafRow, 1);
-                rows += 1;
-                bytes += key.len() + value.len();
-                Some(f(seen.lsn, key, ValueRef::Inline(value)))
-            })?;
-            match row {
-                None => return Ok(BatchEnd { seen, next: None }),
-                Some(ControlFlow::Break(())) => {
-                    if at != Lsn::MAX {
-                        state.kept = Some(kept);
-                    }
-                    return Ok(BatchEnd { seen, next: None });
-                }
-                Some(ControlFlow::Continue(())) if rows >= BATCH_ROWS || bytes >= BATCH_BYTES => {
-                    let next = match direction {
-                        Direction::Forward => [&kept.after[..], &[0]].concat(),
-                        Direction::Reverse => kept.after.clone(),
-                    };
-                    if at != Lsn::MAX {
-                        state.kept = Some(kept);
-                    }
-                    return Ok(BatchEnd { seen, next: Some(next) });
-                }
-                Some(ControlFlow::Continue(())) => {}
+            if !within {
+                return Ok(BatchEnd { seen, next: None });
             }
+            charge(Cost::LeafRow, 1);
+            rows += 1;
+            bytes += key.len() + value.len();
+            broke = f(seen.lsn, key, ValueRef::Inline(value)).is_break();
         }
+        let next = || match direction {
+            Direction::Forward => [kept.cursor.key(), &[0]].concat(),
+            Direction::Reverse => kept.cursor.key().to_vec(),
+        };
+        let next = (!broke).then(next);
+        if at != Lsn::MAX {
+            state.kept = Some(kept);
+        }
+        Ok(BatchEnd { seen, next })
     }
 
     /// Whether nothing was written to the keyspace since a batch was read.
@@ -165,7 +155,7 @@ impl Lsm {
 impl Kept {
     /// Whether the range begins (ends) right after the row handed out last.
     fn goes_on(&self, range: (Bound<&[u8]>, Bound<&[u8]>), direction: Direction, at: Lsn) -> bool {
-        let after = &self.after[..];
+        let after = self.cursor.key();
         let next = |key: &[u8]| key.len() == after.len() + 1 && key.starts_with(after) && key[after.len()] == 0;
         let follows = match (direction, range) {
             (Direction::Forward, (Bound::Excluded(key), _)) => key == after,
@@ -173,7 +163,7 @@ impl Kept {
             (Direction::Reverse, (_, Bound::Excluded(key))) => key == after,
             _ => false,
         };
-        follows && self.direction == direction && self.at == at
+        follows && self.cursor.direction() == direction && self.at == at
     }
 }
 

@@ -60,7 +60,7 @@ impl OpenSegment {
 
     /// A walk over it through the pool.
     pub fn walk(&self) -> Result<SegmentCursor> {
-        Ok(SegmentCursor::new(self.reader()?, self.pooled.clone()))
+        Ok(SegmentCursor::of_checked_pages(self.reader()?, self.pooled.clone()))
     }
 
     /// Reads all of it and compares it with what it says of itself.
@@ -83,6 +83,8 @@ impl OpenSegment {
 #[derive(Default)]
 pub(crate) struct Segments {
     pub(super) levels: Vec<Vec<Arc<OpenSegment>>>,
+    /// Those that delete ranges.
+    deleting: Vec<Arc<OpenSegment>>,
     /// Above the number of every segment there is.
     pub(super) next: u64,
 }
@@ -107,6 +109,7 @@ impl Segments {
         for (level, segment) in found {
             this.add(level, OpenSegment::new(core, keyspace, segment));
         }
+        this.note_deleting();
         if let Some(level) = this.levels.iter().skip(1).position(|level| !is_disjoint(level)) {
             let what = format!("list of segments: those of level {} have keys in common", level + 1);
             return Err(Error::corrupt_page(tree.root(), Some(keyspace), what));
@@ -131,7 +134,7 @@ impl Segments {
 
     /// The same with some segments more and some less.
     pub(super) fn changed(&self, added: &[(u8, Arc<OpenSegment>)], dropped: &[Arc<OpenSegment>]) -> Segments {
-        let mut this = Segments { levels: self.levels.clone(), next: self.next };
+        let mut this = Segments { levels: self.levels.clone(), deleting: Vec::new(), next: self.next };
         // What moves is listed elsewhere.
         let moved = added.iter().map(|(_, open)| open);
         let gone = |segment: &Arc<OpenSegment>| dropped.iter().chain(moved.clone()).any(|o| Arc::ptr_eq(segment, o));
@@ -139,8 +142,14 @@ impl Segments {
         let left = self.all().count() - this.all().count();
         assert!(left >= dropped.len() && left <= dropped.len() + added.len(), "what is dropped was listed, each once");
         added.iter().for_each(|(level, segment)| this.add(*level, segment.clone()));
+        this.note_deleting();
         debug_assert!(this.levels.iter().skip(1).all(|level| is_disjoint(level)), "segments of a level are disjoint");
         this
+    }
+
+    fn note_deleting(&mut self) {
+        assert!(self.deleting.is_empty(), "they are noted once, when all segments are listed");
+        self.deleting = self.all().filter(|open| open.segment.meta.ranges > 0).cloned().collect();
     }
 
     /// All segments.
@@ -209,36 +218,48 @@ impl Segments {
 
     /// All deletions of ranges in them.
     pub(super) fn ranges(&self) -> Result<Vec<Arc<SegmentReader>>> {
-        self.all().filter(|open| open.segment.meta.ranges > 0).map(|open| open.reader()).collect()
+        self.deleting.iter().map(|open| open.reader()).collect()
     }
 
-    /// Adds a walk over each segment of level 0 and over each other level.
-    pub(super) fn places(&self, places: &mut Vec<Box<dyn Entries + Send>>) -> Result<()> {
-        for (n, level) in self.levels.iter().enumerate().filter(|(_, level)| !level.is_empty()) {
-            match n {
-                0 => level.iter().try_for_each(|open| open.walk().map(|walk| places.push(Box::new(walk))))?,
-                _ => places.push(Box::new(LevelWalk { segments: level.clone(), at: 0, walk: None })),
-            }
-        }
-        Ok(())
+    /// A walk over each segment of level 0, which may have keys in common.
+    pub(super) fn newest_walks(&self) -> impl Iterator<Item = Result<SegmentCursor>> {
+        self.levels.iter().take(1).flatten().map(|open| open.walk())
+    }
+
+    /// A walk over each other level that has segments.
+    pub(super) fn level_walks(self: &Arc<Self>) -> impl Iterator<Item = LevelWalk> {
+        let levels = (1..self.levels.len()).filter(|level| !self.levels[*level].is_empty());
+        levels.map(|level| LevelWalk { segments: self.clone(), level, at: 0, walk: None })
     }
 }
 
 /// A walk over the segments of a level that is not the first, of which one is open at a time.
-struct LevelWalk {
-    segments: Vec<Arc<OpenSegment>>,
+pub(super) struct LevelWalk {
+    segments: Arc<Segments>,
+    level: usize,
     at: usize,
     walk: Option<SegmentCursor>,
 }
 
 impl LevelWalk {
+    /// The segments of the level.
+    fn list(&self) -> &[Arc<OpenSegment>] {
+        assert!(self.level > 0, "segments of level 0 may have keys in common");
+        &self.segments.levels[self.level]
+    }
+
+    /// The walk over the segment where it stands, if it stands in one.
+    pub fn walk(&self) -> Option<&SegmentCursor> {
+        self.walk.as_ref()
+    }
+
     /// Goes to segment `at`, if there is one, and moves there as `go` says.
     fn enter(&mut self, at: usize, go: impl FnOnce(&mut SegmentCursor) -> Result<()>) -> Result<()> {
-        let Some(open) = self.segments.get(at) else {
+        let Some(open) = self.segments.levels[self.level].get(at) else {
             self.walk = None;
             return Ok(());
         };
-        debug_assert!(is_disjoint(&self.segments));
+        debug_assert!(is_disjoint(self.list()));
         if self.at != at || self.walk.is_none() {
             (self.at, self.walk) = (at, Some(open.walk()?));
         }
@@ -263,18 +284,19 @@ impl LevelWalk {
 }
 
 impl Entries for LevelWalk {
+    #[inline]
     fn entry(&self) -> Option<Entry<'_>> {
         self.walk.as_ref()?.entry()
     }
 
     fn seek(&mut self, key: &[u8], commit: Lsn) -> Result<()> {
-        let at = self.segments.partition_point(|open| open.segment.meta.compare(key).is_lt());
+        let at = self.list().partition_point(|open| open.segment.meta.compare(key).is_lt());
         self.enter(at, |walk| walk.seek(key, commit))?;
         self.forth()
     }
 
     fn seek_before(&mut self, key: &[u8], commit: Lsn) -> Result<()> {
-        let after = self.segments.partition_point(|open| &*open.segment.meta.smallest <= key);
+        let after = self.list().partition_point(|open| &*open.segment.meta.smallest <= key);
         self.enter(after.wrapping_sub(1), |walk| walk.seek_before(key, commit))?;
         self.back()
     }
@@ -285,7 +307,7 @@ impl Entries for LevelWalk {
     }
 
     fn last(&mut self) -> Result<()> {
-        self.enter(self.segments.len().wrapping_sub(1), |walk| walk.last())?;
+        self.enter(self.list().len().wrapping_sub(1), |walk| walk.last())?;
         self.back()
     }
 

@@ -68,6 +68,41 @@ fn a_walk_goes_both_ways() {
 }
 
 #[test]
+fn a_walk_turns_round_anywhere() {
+    let mut rng = Rng::from_seed(10);
+    for _ in 0..60 {
+        let rows = entries(&mut rng, 90);
+        let bytes = built(&rows);
+        let block = Block::parse(&bytes).expect("a block");
+        let mut place = Place::default();
+        place.first(&block).expect("sound");
+        let mut at = 0;
+        for _ in 0..400 {
+            assert_eq!(place.entry(&block), rows[at].entry());
+            match rng.below(12) {
+                0 => {
+                    at = rng.below(rows.len() as u64) as usize;
+                    place.seek(&block, &rows[at].key, rows[at].commit).expect("sound");
+                }
+                1 => {
+                    at = rows.len() - 1;
+                    place.last(&block).expect("sound");
+                }
+                2..=5 if at + 1 < rows.len() => {
+                    at += 1;
+                    place.next(&block).expect("sound");
+                }
+                _ if at > 0 => {
+                    at -= 1;
+                    place.prev(&block).expect("sound");
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
 fn bytes_that_are_no_block_are_refused_without_a_panic() {
     let mut rng = Rng::from_seed(9);
     let rows = entries(&mut rng, 60);

@@ -19,6 +19,7 @@
 //! time; they are sent in the order in which they were filled; what is neither linked nor given back is in `sent` or
 //! `pages`.
 
+use crate::buffer::Keep;
 use crate::error::{Error, Result};
 use crate::runs::Runs;
 use crate::space::{Core, PastLog};
@@ -120,6 +121,7 @@ pub(crate) struct DirectPages {
     whose: PastLog,
     /// Most pages of a batch; the caller writes it himself.
     inline: Option<usize>,
+    keep: Keep,
 }
 
 impl DirectPages {
@@ -137,6 +139,7 @@ impl DirectPages {
             whole_extents: false,
             whose: PastLog::Other,
             inline: None,
+            keep: Keep::Nothing,
         }
     }
 
@@ -179,6 +182,13 @@ impl DirectPages {
     /// The same, for segments.
     pub(crate) fn of_segment(mut self) -> DirectPages {
         self.whose = PastLog::Segment;
+        self
+    }
+
+    /// The same; pages stay in the pool while frames are free. (Not over a tier, to whose fast device a page that was
+    /// never linked could come from the pool, and be taken for its next life.)
+    pub(crate) fn kept_in_free_frames(mut self) -> DirectPages {
+        self.keep = if self.core.store.has_two_places() { Keep::Nothing } else { Keep::InFreeFrames };
         self
     }
 
@@ -293,7 +303,7 @@ impl DirectPages {
         pages.iter().for_each(|id| self.sent.push(*id));
         self.filled = 0;
         if self.inline.is_some() {
-            let (buf, done) = self.core.pool.write_direct(self.keyspace, &pages, buf)?.finish();
+            let (buf, done) = self.core.pool.write_direct(self.keyspace, &pages, buf, self.keep)?.finish();
             self.buf = Some(buf);
             return done;
         }
@@ -302,8 +312,8 @@ impl DirectPages {
             None => {
                 let (to, batches) = bounded(1);
                 let (give, back) = unbounded();
-                let (core, keyspace) = (self.core.clone(), self.keyspace);
-                let thread = varve_rt::try_spawn("direct-writer", move || write(&core, keyspace, &batches, &give))
+                let (core, of) = (self.core.clone(), (self.keyspace, self.keep));
+                let thread = varve_rt::try_spawn("direct-writer", move || write(&core, of, &batches, &give))
                     .map_err(DeviceError::no_thread)?;
                 self.worker.insert(Worker { to, back, thread, unmade: IN_FLIGHT })
             }
@@ -357,7 +367,7 @@ impl DirectPages {
                 page::set_lsn(bytes, lsn);
                 page::seal(bytes, *id);
             }
-            self.core.pool.write_direct(self.keyspace, batch, buf)?.finish().1?;
+            self.core.pool.write_direct(self.keyspace, batch, buf, self.keep)?.finish().1?;
         }
         Ok(())
     }
@@ -370,6 +380,12 @@ impl Drop for DirectPages {
         }
         // What it could not write is not wanted any more.
         let _ = self.end_worker();
+        if self.keep != Keep::Nothing {
+            // Nobody could read them, so nobody does.
+            for id in self.sent.iter() {
+                self.core.pool.discard(id);
+            }
+        }
         self.core.space.give_back(&self.core.log, &self.sent.iter().chain(self.pages.drain(..)).collect::<Vec<_>>());
     }
 }
@@ -444,7 +460,12 @@ impl Linking<'_> {
 }
 
 /// Writes batches until there are no more, some at a time.
-fn write(core: &Core, keyspace: KeyspaceId, batches: &Receiver<Batch>, back: &Sender<AlignedBuf>) -> Result<()> {
+fn write(
+    core: &Core,
+    (keyspace, keep): (KeyspaceId, Keep),
+    batches: &Receiver<Batch>,
+    back: &Sender<AlignedBuf>,
+) -> Result<()> {
     let _guard = core.log.health().poison_on_panic("it was writing pages past the log");
     let mut flights = VecDeque::new();
     loop {
@@ -454,7 +475,7 @@ fn write(core: &Core, keyspace: KeyspaceId, batches: &Receiver<Batch>, back: &Se
         };
         let ended = match next {
             Ok(Batch { pages, buf }) => {
-                let begun = core.pool.write_direct(keyspace, &pages, buf);
+                let begun = core.pool.write_direct(keyspace, &pages, buf, keep);
                 match begun {
                     Ok(flight) => flights.push_back(flight),
                     Err(e) => {

@@ -115,6 +115,8 @@ pub(super) struct Cursor {
     at: usize,
     /// Most rows of the next batch.
     limit: usize,
+    /// Batches that were read.
+    batches: u64,
     done: bool,
     /// Only keys are asked for.
     keys_only: bool,
@@ -133,6 +135,7 @@ impl Cursor {
             leaf: LeafCopy::default(),
             at: 0,
             limit: first,
+            batches: 0,
             done: !is_possible(range.0, range.1),
             keys_only: false,
             state: ScanState::default(),
@@ -263,7 +266,11 @@ impl Cursor {
             self.merge(overlay);
         }
         self.batch.resolve(core, keyspace)?;
-        self.limit = self.limit.saturating_mul(GROWTH);
+        // The second batch is as large as the first where it need not find its place again: many scans end in it.
+        if self.batches > 0 || !self.state.goes_on() {
+            self.limit = self.limit.saturating_mul(GROWTH);
+        }
+        self.batches += 1;
         match filled.rest {
             Some((low, high)) => (self.low, self.high) = (low, high),
             None => self.done = true,

@@ -37,7 +37,7 @@ fn database() -> (Db, Keyspace) {
 
 /// An LSM keyspace that is flushed often.
 const LSM: KeyspaceKind = KeyspaceKind::Lsm(LsmOptions {
-    block_bytes: 4 << 10,
+    block_bytes: Some(4 << 10),
     segment_bytes: 64 << 10,
     memtable_bytes: 64 << 10,
     ..LsmOptions::DEFAULT

@@ -21,7 +21,7 @@ fn lsm(rng: &mut Rng) -> KeyspaceKind {
     options.l0_trigger = 1 + rng.below(3) as u16;
     options.level1_bytes = Some(64 << 10);
     options.multiplier = 2;
-    options.block_bytes = 1 << 10;
+    options.block_bytes = Some(1 << 10);
     options.filter_bits = if rng.one_in(3) { 0 } else { 10 };
     options.set("merge", ["sequential", "pcp"][rng.below(2) as usize]).expect("there is one");
     KeyspaceKind::Lsm(options)
@@ -48,6 +48,10 @@ fn compare(what: &str, expected: &Map, rows: impl Iterator<Item = varve::Result<
     assert!(rows == expected, "{what}: {} rows, {} expected", rows.len(), expected.len());
 }
 
+fn including<'k>(rng: &mut Rng, key: &'k [u8]) -> Bound<&'k [u8]> {
+    if rng.one_in(2) { Bound::Included(key) } else { Bound::Excluded(key) }
+}
+
 struct Case {
     db: Db,
     events: Keyspace,
@@ -65,12 +69,46 @@ impl Case {
                 snapshot.scan_rev(&self.events, ..).expect("scans").map(|row| row.expect("sound")).collect();
             back.reverse();
             compare("then, backwards", map, back.into_iter().map(Ok));
+            self.check_part(snapshot, map, rng);
         }
         for _ in 0..20 {
             let key = key(rng.below(KEYS));
             assert_eq!(self.events.get(&key).expect("reads").as_ref(), self.map.get(&key));
             for (snapshot, map) in &self.snapshots {
                 assert_eq!(snapshot.get(&self.events, &key).expect("reads").as_ref(), map.get(&key));
+            }
+        }
+    }
+
+    /// A part of the keys, of which some rows are taken, either way.
+    fn check_part(&self, snapshot: &Snapshot, map: &Map, rng: &mut Rng) {
+        let (from, to) = (key(rng.below(KEYS)), key(rng.below(KEYS)));
+        let (from, to) = (from.clone().min(to.clone()), from.max(to));
+        let bounds = |rng: &mut Rng| (including(rng, &from), including(rng, &to));
+        let (range, take) = (bounds(rng), 1 + rng.below(KEYS) as usize);
+        let within = map.iter().filter(|(key, _)| std::ops::RangeBounds::<[u8]>::contains(&range, &key[..]));
+        let within: Vec<_> = within.map(|(k, v)| (k.clone(), v.clone())).collect();
+        let rows = snapshot.scan(&self.events, range).expect("scans").take(take);
+        compare("a part", &within.iter().take(take).cloned().collect(), rows);
+        let back: Map =
+            snapshot.scan_rev(&self.events, range).expect("scans").take(take).map(|row| row.expect("sound")).collect();
+        compare("a part, backwards", &within.iter().rev().take(take).cloned().collect(), back.into_iter().map(Ok));
+    }
+
+    /// One key, so often that its versions are jumped over.
+    fn write_again_and_again(&mut self, rng: &mut Rng) {
+        let key = key(rng.below(KEYS));
+        for _ in 0..1 + rng.below(20) {
+            if rng.one_in(6) {
+                self.events.delete_with(&key, Durability::None).expect("deletes");
+                self.map.remove(&key);
+            } else {
+                let value = value(rng);
+                self.events.put_with(&key, &value, Durability::None).expect("puts");
+                self.map.insert(key.clone(), value);
+            }
+            if self.snapshots.len() < 3 && rng.one_in(8) {
+                self.snapshots.push((self.db.snapshot().expect("opens"), self.map.clone()));
             }
         }
     }
@@ -123,6 +161,7 @@ impl Case {
                 let ends: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Included(&from), Bound::Excluded(&to));
                 self.events.compact(level, ends).expect("merges");
             }
+            18 => self.write_again_and_again(rng),
             _ => {
                 let (key, value) = (key(rng.below(KEYS)), value(rng));
                 self.events.put_with(&key, &value, Durability::None).expect("puts");

@@ -31,6 +31,7 @@ mod lost_writes;
 mod lsm;
 mod lsm_full;
 mod lsm_model;
+mod lsm_reads;
 mod misplaced_pages;
 mod native_flash;
 mod near;

@@ -37,7 +37,7 @@ fn options() -> Options {
 
 fn lsm(merge: MergeBy) -> KeyspaceKind {
     let small = LsmOptions { segment_bytes: 64 << 10, memtable_bytes: 64 << 10, ..LsmOptions::default() };
-    KeyspaceKind::Lsm(LsmOptions { block_bytes: 4 << 10, merge, blocks: 4 << 10, ..small })
+    KeyspaceKind::Lsm(LsmOptions { block_bytes: Some(4 << 10), merge, blocks: 4 << 10, ..small })
 }
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;

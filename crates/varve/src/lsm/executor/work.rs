@@ -3,7 +3,7 @@
 use super::read::{Batch, Fetched};
 use super::{BATCH, Piece, Span, Tally, Task};
 use crate::error::{Error, Result};
-use crate::lsm::block::{Block, Place};
+use crate::lsm::block::{Block, Frame, Place};
 use crate::lsm::merge::{Heap, Retention};
 use crate::lsm::part::{self, Location, Part};
 use crate::lsm::ranges::Fragments;
@@ -24,6 +24,7 @@ type Emit<'e> = &'e mut dyn FnMut(Piece) -> Result<()>;
 struct Feed {
     waiting: VecDeque<Fetched>,
     bytes: Vec<u8>,
+    frame: Frame,
     place: Place,
     /// Where the block lies: which input of the run, and its place there.
     from: (usize, Location),
@@ -33,7 +34,7 @@ struct Feed {
 
 impl Feed {
     fn block(&self) -> Block<'_> {
-        Block::parse(&self.bytes).expect("it was parsed when it came")
+        Block::again(&self.bytes, self.frame)
     }
 
     fn entry(&self) -> Option<Entry<'_>> {
@@ -50,6 +51,7 @@ impl Feed {
         self.bytes.clear();
         self.bytes.extend_from_slice(raw);
         let block = Block::parse(raw)?;
+        self.frame = block.frame();
         match &range.from {
             Some(from) => self.place.seek(&block, from, Lsn::MAX)?,
             None => self.place.first(&block)?,
@@ -179,10 +181,9 @@ impl Work<'_> {
 
     fn advance(&mut self, run: usize, more: &mut bool, next: Next<'_>) -> Result<()> {
         let feed = &mut self.feeds[run];
-        let Feed { bytes, place, from, .. } = feed;
+        let Feed { bytes, frame, place, from, .. } = feed;
         let from = *from;
-        let moved = Block::parse(bytes).and_then(|block| place.next(&block));
-        if let Err(damage) = moved {
+        if let Err(damage) = place.next(&Block::again(bytes, *frame)) {
             return Err(self.damage(run, from, damage));
         }
         feed.end_at(&self.task.range);

@@ -3,9 +3,9 @@
 use super::SegmentReader;
 use super::reader::location;
 use crate::error::Result;
-use crate::lsm::block::{Block, Place};
+use crate::lsm::block::{Block, Frame, Place};
 use crate::lsm::part::{Location, Part};
-use crate::lsm::{Entries, Entry, PageSource, order};
+use crate::lsm::{Entries, Entry, PageSource};
 use crate::rows::Damage;
 use std::sync::Arc;
 use varve_volume::Lsn;
@@ -18,17 +18,19 @@ const AHEAD: u64 = 64;
 struct Held {
     at: Location,
     bytes: Vec<u8>,
+    frame: Frame,
     place: Place,
 }
 
 impl Held {
+    #[inline]
     fn block(&self) -> Block<'_> {
-        Block::parse(&self.bytes).expect("it was parsed when it was read")
+        Block::again(&self.bytes, self.frame)
     }
 
     fn step(&mut self, step: impl FnOnce(&mut Place, &Block<'_>) -> std::result::Result<(), Damage>) -> Moved {
-        let Held { bytes, place, .. } = self;
-        step(place, &Block::parse(bytes)?)
+        let Held { bytes, frame, place, .. } = self;
+        step(place, &Block::again(bytes, *frame))
     }
 }
 
@@ -41,7 +43,9 @@ pub(crate) struct SegmentCursor {
     top: Place,
     index: Held,
     data: Held,
-    /// Pages before this one were asked for ahead, and how many the next time.
+    /// Whether blocks are compared with their checksums, because nobody has looked at those of the pages.
+    verify: bool,
+    /// Pages before this one, on the way back from this one on, were asked for ahead; and how many the next time.
     ahead: u64,
     window: u64,
 }
@@ -68,11 +72,21 @@ impl SegmentCursor {
     /// A walk that stands nowhere yet.
     pub(crate) fn new(reader: Arc<SegmentReader>, source: Arc<dyn PageSource>) -> SegmentCursor {
         let (index, data) = (Held::default(), Held::default());
-        SegmentCursor { reader, source, top: Place::default(), index, data, ahead: 0, window: 0 }
+        SegmentCursor { reader, source, top: Place::default(), index, data, verify: true, ahead: 0, window: 0 }
+    }
+
+    /// The same; pages from `source` were compared with their checksums.
+    pub(crate) fn of_checked_pages(reader: Arc<SegmentReader>, source: Arc<dyn PageSource>) -> SegmentCursor {
+        SegmentCursor { verify: false, ..SegmentCursor::new(reader, source) }
     }
 
     fn damage(&self, at: Location, part: Part, damage: Damage) -> crate::Error {
         self.reader.damage(&*self.source, at, part, damage)
+    }
+
+    /// An error that says that the entry where it stands is not where it should be.
+    pub(crate) fn out_of_order(&self) -> crate::Error {
+        self.damage(self.data.at, Part::Data, Damage("entries do not ascend"))
     }
 
     /// Loads the block at `at` unless it is there.
@@ -83,9 +97,9 @@ impl SegmentCursor {
             return Ok(());
         }
         held.at = Location::default();
-        let bytes = &mut held.bytes;
-        self.reader.with_part(&*self.source, at, part, true, |read| {
-            Block::parse(read)?;
+        let (bytes, frame) = (&mut held.bytes, &mut held.frame);
+        self.reader.with_part(&*self.source, at, part, self.verify, |read| {
+            *frame = Block::parse(read)?.frame();
             bytes.clear();
             bytes.extend_from_slice(read);
             Ok(())
@@ -149,6 +163,7 @@ impl SegmentCursor {
             self.move_top(Place::prev)?;
             self.enter_index(Goal::Last)?;
         }
+        self.read_behind();
         self.enter_data(Goal::Last)
     }
 
@@ -173,6 +188,26 @@ impl SegmentCursor {
             self.ahead = first + pages;
         }
     }
+
+    /// The same on the way back.
+    fn read_behind(&mut self) {
+        let here = u64::from(self.data.at.offset) / self.source.usable() as u64;
+        // None were asked for yet.
+        if self.window == 0 {
+            self.ahead = here;
+        }
+        if self.ahead + self.window / 2 < here || self.ahead == 0 {
+            return;
+        }
+        self.window = (2 * self.window).clamp(4, AHEAD);
+        let end = self.ahead.min(here);
+        let first = here.saturating_sub(self.window);
+        debug_assert!(end - first.min(end) <= AHEAD, "what is asked for ahead is bounded");
+        if first < end {
+            self.source.prefetch(first, end - first);
+            self.ahead = first;
+        }
+    }
 }
 
 impl Entries for SegmentCursor {
@@ -186,12 +221,7 @@ impl Entries for SegmentCursor {
 
     fn seek_before(&mut self, key: &[u8], commit: Lsn) -> Result<()> {
         self.go(Goal::From(key, commit))?;
-        if self.data.place.is_valid() {
-            debug_assert!(self.entry().is_some_and(|e| order((e.key, e.commit), (key, commit)).is_ge()));
-            self.prev()
-        } else {
-            self.last()
-        }
+        if self.data.place.is_valid() { self.prev() } else { self.last() }
     }
 
     fn first(&mut self) -> Result<()> {

@@ -129,7 +129,8 @@ impl SegmentReader {
     }
 
     /// Gives the bytes of a part to `use_it`. With `verify` they are compared with their checksum; without, it is left
-    /// to the pages' own checksums to find wrong bits.
+    /// to the pages' own checksums to find wrong bits. Those say nothing of a page that is of another time: a part in
+    /// several pages is compared always, of one in a single page its checksum is at the right place.
     pub(super) fn with_part<R>(
         &self,
         source: &dyn PageSource,
@@ -145,6 +146,7 @@ impl SegmentReader {
         }
         let (first, last) = (u64::from(at.offset) / usable, (at.end() - 1) / usable);
         let start = (u64::from(at.offset) % usable) as usize;
+        let verify = verify || first != last;
         let opened = |stored: &[u8]| use_it(&part::open(stored, part, at.checksum, verify)?);
         let found = if first == last {
             let (mut opened, mut found) = (Some(opened), None);
@@ -175,7 +177,8 @@ impl SegmentReader {
     /// The stored bytes of a part that lies in several pages.
     fn gathered(&self, source: &dyn PageSource, at: Location, pages: std::ops::RangeInclusive<u64>) -> Result<Vec<u8>> {
         let mut stored = Vec::with_capacity(at.len as usize);
-        source.prefetch(*pages.start(), pages.end() - pages.start() + 1);
+        // The first one is read right away.
+        source.prefetch(pages.start() + 1, pages.end() - pages.start());
         let mut start = at.offset as usize % self.usable;
         for page in pages {
             let left = at.len as usize - stored.len();

@@ -48,6 +48,10 @@ pub(crate) struct SegmentWriter {
     meta: SegmentMeta,
 }
 
+/// A block ends with its page where that leaves no more than this part of the block empty: room for reads, since who
+/// looks up a row of a block in two pages reads both.
+const LITTLE: usize = 8;
+
 /// Where a block ends: the place, as (key, commit), of its last entry, or one after it and before the next block.
 type Separator = (Vec<u8>, Lsn);
 
@@ -120,7 +124,7 @@ impl SegmentWriter {
         if self.data.entries() > 0 && self.data.len_with(entry) > self.goal {
             // A block ends where its page does if little is lost; else this entry is in it too, and it goes on in the
             // next page.
-            if self.goal.saturating_sub(self.data.len()) <= self.goal / 16 {
+            if self.goal.saturating_sub(self.data.len()) <= self.little() {
                 self.end_block(sink)?;
             }
             self.take(entry);
@@ -196,9 +200,15 @@ impl SegmentWriter {
         (self.at() % self.usable as u64) as usize
     }
 
+    /// Bytes at the end of a page that may be left empty for a block to end there.
+    fn little(&self) -> usize {
+        debug_assert!(self.used() < self.usable, "a page that is full has gone on");
+        self.options.block_bytes.min(self.usable) / LITTLE
+    }
+
     fn end_page_if_little_is_lost(&mut self) {
         let rest = self.usable - self.used();
-        if rest <= self.options.block_bytes.min(self.usable) / 16 {
+        if rest <= self.little() {
             self.end_page();
         }
     }
