@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::error::Category;
 use std::borrow::Cow;
-use std::io::{BufRead, Read};
+use std::io::{BufRead, Cursor, Read};
 
 /// A row of the input.
 pub struct Row<'r> {
@@ -44,7 +44,7 @@ impl std::fmt::Display for Bad {
 
 /// Hands each row of JSON lines to `f`, until that fails.
 pub fn jsonl<E: From<Bad>>(input: impl BufRead, mut f: impl FnMut(Row<'_>) -> Result<(), E>) -> Result<(), E> {
-    for (n, line) in input.lines().enumerate() {
+    for (n, line) in without_mark(input)?.lines().enumerate() {
         let line = line.map_err(|e| match e.kind() {
             std::io::ErrorKind::InvalidData => Bad::Row(format!(
                 "line {}: not UTF-8; bytes that are no text go into \"key_hex\" and \"value_hex\"",
@@ -65,17 +65,12 @@ pub fn jsonl<E: From<Bad>>(input: impl BufRead, mut f: impl FnMut(Row<'_>) -> Re
 /// Most input is plain: no quotes, lines that end with a line feed. That is cut where the feeds and commas are, which
 /// takes less time than parsing; from the first block of the input that is not so plain on, the parser has the rest.
 pub fn csv<E: From<Bad>>(
-    mut input: impl BufRead,
+    input: impl BufRead,
     header: bool,
     hex: bool,
     mut f: impl FnMut(Row<'_>) -> Result<(), E>,
 ) -> Result<(), E> {
-    let mut head = Vec::new();
-    (&mut input).take(BYTE_ORDER_MARK.len() as u64).read_to_end(&mut head).map_err(Bad::Stream)?;
-    if head == BYTE_ORDER_MARK {
-        head.clear();
-    }
-    let mut input = head.chain(input);
+    let mut input = without_mark(input)?;
     let mut plain = Plain { line: 0, header, swapped: false, hex };
     // The beginning of a line whose end was not seen yet.
     let mut begun = Vec::new();
@@ -103,6 +98,16 @@ pub fn csv<E: From<Bad>>(
         let used = block.len();
         input.consume(used);
     }
+}
+
+/// The input behind a byte order mark, if it begins with one.
+fn without_mark<R: BufRead>(mut input: R) -> Result<impl BufRead, Bad> {
+    let mut head = Vec::new();
+    (&mut input).take(BYTE_ORDER_MARK.len() as u64).read_to_end(&mut head).map_err(Bad::Stream)?;
+    if head == BYTE_ORDER_MARK {
+        head.clear();
+    }
+    Ok(Cursor::new(head).chain(input))
 }
 
 /// Bytes of input that the parser takes apart at a time.
@@ -401,6 +406,19 @@ mod tests {
                     && failure.as_ref().is_some_and(|f| f.starts_with("line 1: the header") && f.contains(why)),
                 "{failure:?}"
             );
+        }
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_left_out_of_json_too() {
+        let row = r#"{"key":"a","value":"b"}"#;
+        for (text, whole) in [(format!("\u{feff}{row}\n"), true), (format!("{row}\n\u{feff}{row}\n"), false)] {
+            let mut keys = Vec::new();
+            let read = jsonl::<Bad>(text.as_bytes(), |row| {
+                keys.push(row.key.into_owned());
+                Ok(())
+            });
+            assert!(keys == [b"a"] && read.is_ok() == whole, "{text}: {keys:?}, {read:?}");
         }
     }
 

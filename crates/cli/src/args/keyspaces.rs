@@ -52,11 +52,15 @@ pub fn kind(text: &str) -> Result<KeyspaceKind, String> {
         "tree" if settings.is_empty() => Ok(KeyspaceKind::Tree),
         "tree" => Err("a tree has no options".into()),
         "lsm" => {
-            let mut options = LsmOptions::default();
+            let (mut options, mut named) = (LsmOptions::default(), Vec::new());
             for setting in settings.split(',').filter(|setting| !setting.is_empty()) {
                 let (option, value) =
                     setting.split_once('=').ok_or_else(|| format!("{setting:?} is not of the form OPTION=VALUE"))?;
                 options.set(option, value).map_err(|e| e.to_string())?;
+                if named.contains(&option) {
+                    return Err(format!("{option} is given twice"));
+                }
+                named.push(option);
             }
             options.validate().map_err(|e| e.to_string())?;
             Ok(KeyspaceKind::Lsm(options))

@@ -14,6 +14,8 @@ fn a_keyspace_is_made_looked_at_changed_and_merged() {
     ok(&["create", &dir], "");
     ok(&["keyspace", "create", &dir, "events", "--kind", "lsm,compression=lz4,memtable=64K"], "");
     assert!(fails(&["keyspace", "create", &dir, "events"], "", 6).contains("already"));
+    let twice = fails(&["keyspace", "create", &dir, "other", "--kind", "lsm,memtable=1M,memtable=2M"], "", 2);
+    assert!(twice.contains("memtable is given twice"), "{twice}");
     let said = fails(&["keyspace", "create", &dir, "other", "--kind", "lsm,colour=red"], "", 2);
     assert!(said.contains("compression, filter-bits, block"), "{said}");
     let rows: String =
