@@ -144,8 +144,12 @@ pub fn scan(out: Out, a: &args::Scan) -> Result<(), Failure> {
     let limit = usize::try_from(a.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
     let mut stdout = BufWriter::new(Rows);
     if a.count {
-        let n = snapshot.count(&keyspace, range)?;
-        print_count(out, &mut stdout, n.min(a.limit.unwrap_or(u64::MAX)))?;
+        let n = match a.limit {
+            // No more rows are looked at than are counted.
+            Some(_) => snapshot.scan(&keyspace, range)?.take(limit).try_fold(0, |n, row| row.map(|_| n + 1))?,
+            None => snapshot.count(&keyspace, range)?,
+        };
+        print_count(out, &mut stdout, n)?;
     } else if a.reverse {
         print_entries(out, a.hex.hex, &mut stdout, snapshot.scan_rev(&keyspace, range)?.take(limit))?;
     } else {

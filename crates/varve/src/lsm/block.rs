@@ -307,56 +307,51 @@ impl<'a> Block<'a> {
     }
 }
 
+/// Where an entry is in a block, and what it says besides its key.
+#[derive(Clone, Default, Debug)]
+struct Spot {
+    /// Where the entry is, and the next one.
+    at: usize,
+    next: usize,
+    commit: u64,
+    /// None: it is no entry.
+    kind: Option<EntryKind>,
+    value: Range<usize>,
+}
+
 /// A place in a block. It borrows nothing: whoever has the block's bytes gives them with each call.
 ///
 /// Keys are put together from a restart point on, so the way back goes there and forward again. What is passed on that
 /// way is remembered: the next steps back are to those entries.
 #[derive(Clone, Default, Debug)]
 pub(crate) struct Place {
-    /// Where the entry is, and the next one.
-    at: usize,
-    next: usize,
+    spot: Spot,
     key: Vec<u8>,
-    commit: u64,
-    kind: Option<EntryKind>,
-    value: Range<usize>,
-    /// Entries of this block that follow each other and were passed on the way, the last one last.
-    passed: Vec<Passed>,
-    /// Their keys.
+    /// Entries of this block that follow each other and were passed on the way, the last one last, each with where its
+    /// key lies in `keys`.
+    passed: Vec<(Spot, Range<usize>)>,
     keys: Vec<u8>,
-}
-
-/// An entry that was passed.
-#[derive(Clone, Debug)]
-struct Passed {
-    at: usize,
-    next: usize,
-    /// Where its key lies among those that are remembered.
-    key: Range<usize>,
-    commit: u64,
-    kind: Option<EntryKind>,
-    value: Range<usize>,
 }
 
 impl Place {
     /// Whether it stands on an entry.
     pub(crate) fn is_valid(&self) -> bool {
-        self.kind.is_some()
+        self.spot.kind.is_some()
     }
 
     /// The entry that it stands on.
     pub(crate) fn entry<'a>(&'a self, block: &Block<'a>) -> Entry<'a> {
-        let kind = self.kind.expect("it stands on an entry");
-        Entry { key: &self.key, commit: self.commit, kind, value: &block.bytes[self.value.clone()] }
+        let kind = self.spot.kind.expect("it stands on an entry");
+        Entry { key: &self.key, commit: self.spot.commit, kind, value: &block.bytes[self.spot.value.clone()] }
     }
 
     /// Stands on no entry.
     pub(crate) fn leave(&mut self) {
-        self.kind = None;
+        self.spot.kind = None;
     }
 
     fn read(&mut self, block: &Block<'_>, at: usize) -> Result<()> {
-        self.kind = None;
+        self.leave();
         if at >= block.frame.end {
             return Ok(());
         }
@@ -366,8 +361,8 @@ impl Place {
         }
         self.key.truncate(cell.shared);
         self.key.extend_from_slice(&block.bytes[cell.suffix]);
-        (self.at, self.next) = (at, cell.value.end);
-        (self.commit, self.kind, self.value) = (cell.commit, Some(cell.kind), cell.value);
+        let next = cell.value.end;
+        self.spot = Spot { at, next, commit: cell.commit, kind: Some(cell.kind), value: cell.value };
         Ok(())
     }
 
@@ -380,15 +375,14 @@ impl Place {
 
     /// To the entry that ends at `goal`, from the restart point before it; what lies between is remembered.
     fn go_up_to(&mut self, block: &Block<'_>, goal: usize) -> Result<()> {
-        while self.is_valid() && self.next < goal {
+        while self.is_valid() && self.spot.next < goal {
             if self.passed.len() >= RESTART_EVERY as usize {
                 return Err(Damage("block: more entries behind a restart than there should be"));
             }
-            let key = self.keys.len()..self.keys.len() + self.key.len();
+            let start = self.keys.len();
             self.keys.extend_from_slice(&self.key);
-            let Place { at, next, commit, kind, .. } = *self;
-            self.passed.push(Passed { at, next, key, commit, kind, value: self.value.clone() });
-            self.read(block, next)?;
+            self.passed.push((self.spot.clone(), start..self.keys.len()));
+            self.read(block, self.spot.next)?;
         }
         Ok(())
     }
@@ -407,19 +401,18 @@ impl Place {
     /// To the next entry; past the last it stands on none.
     pub(crate) fn next(&mut self, block: &Block<'_>) -> Result<()> {
         debug_assert!(self.is_valid(), "it stands on an entry");
-        self.read(block, self.next)
+        self.read(block, self.spot.next)
     }
 
     /// To the entry before; before the first it stands on none.
     pub(crate) fn prev(&mut self, block: &Block<'_>) -> Result<()> {
         debug_assert!(self.is_valid(), "it stands on an entry");
-        let goal = self.at;
-        if let Some(passed) = self.passed.pop_if(|passed| passed.next == goal) {
-            let Passed { at, next, key, commit, kind, value } = passed;
+        let goal = self.spot.at;
+        if let Some((spot, key)) = self.passed.pop_if(|(spot, _)| spot.next == goal) {
             self.key.clear();
             self.key.extend_from_slice(&self.keys[key.clone()]);
             self.keys.truncate(key.start);
-            (self.at, self.next, self.commit, self.kind, self.value) = (at, next, commit, kind, value);
+            self.spot = spot;
             return Ok(());
         }
         if goal == HEAD {
@@ -434,14 +427,14 @@ impl Place {
         self.go_restart(block, low)?;
         self.go_up_to(block, goal)?;
         // A damaged block may have entries that do not meet.
-        if self.is_valid() && self.next == goal { Ok(()) } else { Err(Damage("block: entries do not meet")) }
+        if self.is_valid() && self.spot.next == goal { Ok(()) } else { Err(Damage("block: entries do not meet")) }
     }
 
     /// To the first entry at or after (`key`, `commit`).
     pub(crate) fn seek(&mut self, block: &Block<'_>, key: &[u8], commit: u64) -> Result<()> {
         self.go_restart(block, block.restart_before(key, commit)?)?;
-        while self.is_valid() && order((&self.key, self.commit), (key, commit)).is_lt() {
-            self.read(block, self.next)?;
+        while self.is_valid() && order((&self.key, self.spot.commit), (key, commit)).is_lt() {
+            self.read(block, self.spot.next)?;
         }
         Ok(())
     }

@@ -71,6 +71,13 @@ impl Entries for Source {
     }
 }
 
+/// Whether the entry that shows of its key is a row as of a moment: a value, and not deleted since with a range.
+#[inline]
+fn is_row(entry: &Entry<'_>, ranges: &Fragments, at: Lsn) -> bool {
+    debug_assert!(entry.commit <= at, "what shows is not newer than the moment");
+    entry.kind == EntryKind::Put && ranges.covering(entry.key, at) < entry.commit
+}
+
 pub(super) struct Cursor {
     walk: Merging<Source>,
     /// Deletions of ranges in all places.
@@ -133,12 +140,6 @@ impl Cursor {
         }
     }
 
-    /// Whether the entry that shows of its key is a row: a value, and not deleted since with a range.
-    #[inline]
-    fn is_row(&self, entry: &Entry<'_>) -> bool {
-        entry.kind == EntryKind::Put && self.ranges.covering(entry.key, self.at) < entry.commit
-    }
-
     /// The next row; `None` at the end.
     #[inline]
     pub fn row(&mut self) -> Result<Option<(&[u8], &[u8])>> {
@@ -177,12 +178,11 @@ impl Cursor {
                 }
                 continue;
             }
-            assert!(entry.commit <= self.at, "what shows is not newer than the moment");
             steps = 0;
             self.decided = true;
             self.key.clear();
             self.key.extend_from_slice(entry.key);
-            if self.is_row(&entry) {
+            if is_row(&entry, &self.ranges, self.at) {
                 // Asked for again, since what was borrowed above cannot be handed out from a loop.
                 return Ok(self.walk.entry().map(|entry| (entry.key, entry.value)));
             }
@@ -210,12 +210,12 @@ impl Cursor {
     /// They come the oldest first, so the last one that is not newer than the moment shows. A source that has many is
     /// asked for that one, and left.
     fn pass_back(&mut self) -> Result<bool> {
-        let (mut shown, mut is_row, mut steps) = (0, false, 0);
+        let (mut shown, mut there, mut steps) = (0, false, 0);
         let Cursor { walk, ranges, at, key, value, .. } = self;
         let mut see = |entry: Entry<'_>| {
             if entry.commit > shown {
                 shown = entry.commit;
-                is_row = entry.kind == EntryKind::Put && ranges.covering(entry.key, *at) < entry.commit;
+                there = is_row(&entry, ranges, *at);
                 value.clear();
                 value.extend_from_slice(entry.value);
             }
@@ -236,7 +236,7 @@ impl Cursor {
             }
         }
         assert!(shown <= self.at, "what shows is not newer than the moment");
-        Ok(is_row)
+        Ok(there)
     }
 
     /// A damaged block: what it says comes again, or too late.

@@ -117,10 +117,7 @@ impl<S: Entries> Merging<S> {
         if self.reverse != reverse {
             self.turn(top, reverse)?;
         }
-        let top = &mut self.sources[top];
-        if reverse { top.prev() } else { top.next() }?;
-        self.top_moved();
-        Ok(())
+        self.move_top(|top| if reverse { top.prev() } else { top.next() })
     }
 
     /// The source that has the entry where the walk stands.
@@ -129,20 +126,18 @@ impl<S: Entries> Merging<S> {
     }
 
     /// Moves that source as `go` does: in the way of the walk, past where it stands.
+    #[inline]
     pub(crate) fn move_top<R>(&mut self, go: impl FnOnce(&mut S) -> Result<R>) -> Result<R> {
         let top = self.heap.top().expect("it stands at an entry");
         let result = go(&mut self.sources[top])?;
-        self.top_moved();
-        Ok(result)
-    }
-
-    /// The source on top has gone on.
-    #[inline]
-    fn top_moved(&mut self) {
-        let reverse = self.reverse;
-        let (sources, at_end) = (&self.sources, self.heap.top().is_none_or(|top| self.sources[top].entry().is_none()));
+        let (sources, reverse) = (&self.sources, self.reverse);
         let before = |a, b| Self::is_before(sources, reverse, a, b);
-        if at_end { self.heap.pop(before) } else { self.heap.moved(before) }
+        if sources[top].entry().is_none() {
+            self.heap.pop(before)
+        } else {
+            self.heap.moved(before)
+        }
+        Ok(result)
     }
 
     /// The walk turns round: the other sources go to the far side of where it stands.
