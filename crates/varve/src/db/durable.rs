@@ -37,7 +37,7 @@ impl Db {
     ///
     /// `tell` is called once, by a thread of the database that calls one after the other, or by the caller if the
     /// answer is known already. It should be short: it may begin work on the database, but others are told later the
-    /// longer it takes, and [`Db::close`] waits for it.
+    /// longer it takes, and [`Db::close`] waits for it. Its panic is printed and goes no further.
     ///
     /// ```
     /// let db = varve::Db::temporary(varve::Options::default().cache_mb(8))?;

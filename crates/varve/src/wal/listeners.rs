@@ -1,10 +1,11 @@
 //! Who is told when a place in the log is durable, without a thread that waits for it.
 //!
-//! The flusher tells them, one after the other, outside of all locks: a listener that takes its time, or panics, holds
-//! up the other listeners at most. Who comes when the answer is known already is told at once, on its own thread.
+//! The flusher tells them, one after the other, outside of all locks: a listener that takes its time holds up the other
+//! listeners at most. Who comes when the answer is known already is told at once, on its own thread.
 //!
 //! Invariants: a listener is told once, never before its place is durable but with an error; one that comes after the
-//! flusher has ended is told so; after a power cut nobody is told anything.
+//! flusher has ended is told so; after a power cut nobody is told anything. A listener's panic is printed and ends with
+//! the listener, whichever thread called it.
 
 use super::log::Log;
 use super::writer::Writer;
@@ -59,7 +60,7 @@ impl Log {
         match self.known(&writer, lsn) {
             Some(result) => {
                 drop(writer);
-                tell(result);
+                call(tell, result);
             }
             None => {
                 writer.listeners.add(lsn, tell);
@@ -92,8 +93,13 @@ impl Log {
         let why = sound.err().unwrap_or(Error::Closed);
         let told = durable.into_values().map(|tell| (tell, Ok(())));
         for (tell, result) in told.chain(lost.into_values().map(|tell| (tell, Err(why.clone())))) {
-            // Its panic was printed; the others are told all the same.
-            let _ = varve_rt::catch_panic(|| tell(result));
+            call(tell, result);
         }
     }
+}
+
+/// Calls a listener. Its panic was printed; the others are told all the same, and who came too late for the flusher
+/// goes on as if it had come in time.
+fn call(tell: Tell, result: Result<()>) {
+    let _ = varve_rt::catch_panic(|| tell(result));
 }

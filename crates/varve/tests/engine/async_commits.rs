@@ -114,6 +114,8 @@ fn a_listener_may_panic_and_use_the_database_and_be_the_last_handle() {
     let (db, rows) = database();
     let lsn = put(&db, &rows, 1).unwrap().lsn();
     db.on_durable(lsn, |_| panic!("a listener's own affair")).unwrap();
+    db.wait_durable(lsn).unwrap();
+    db.on_durable(lsn, |_| panic!("also of one that is told on the caller's thread")).unwrap();
     let (sender, told) = channel();
     let (own, own_rows) = (db.clone(), rows.clone());
     let lsn = put(&db, &rows, 2).unwrap().lsn();
