@@ -173,12 +173,16 @@ fn tell(out: Out, report: &SalvageReport) {
     if out.json {
         complain(
             json!({ "page_size": report.page_size, "pages": report.pages, "rows": report.rows, "damaged": pages(&report.damaged),
-                "stale": pages(&report.stale), "without_value": lost().collect::<Vec<_>>(), "notes": report.notes }),
+                "stale": pages(&report.stale), "without_value": lost().collect::<Vec<_>>(), "finished": report.finished,
+                "notes": report.notes }),
         );
         return;
     }
     for (name, rows) in &report.rows {
         out.note(format!("{name}: {}", counted(*rows, "row")));
+    }
+    if report.finished > 0 {
+        out.note(format!("finished: {}, decided before the crash", counted(report.finished, "large commit")));
     }
     let lines = report.damaged.iter().map(|(id, why)| format!("page {id} is lost: {why}"));
     let lines = lines.chain(report.stale.iter().map(|(id, why)| format!("page {id} may be an old one: {why}")));

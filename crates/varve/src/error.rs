@@ -233,6 +233,7 @@ impl std::fmt::Display for Error {
             ),
             Error::Closed => write!(f, "the database is closed; open it again"),
             Error::Forked(advice) => write!(f, "this process is a fork of one that had a database open: {advice}"),
+            Error::Corrupt(what @ Damage::Backup(_)) => write!(f, "{what}; use another copy"),
             Error::Corrupt(what) => {
                 write!(f, "corruption: {what}; run `check` for the extent, restore a backup or use `salvage`")
             }
@@ -309,6 +310,8 @@ pub enum Damage {
     Superblock(String),
     /// What holds the pages, as a whole: it was cut, or overwritten.
     Device(String),
+    /// The file of a backup.
+    Backup(String),
 }
 
 impl std::fmt::Display for Damage {
@@ -320,6 +323,7 @@ impl std::fmt::Display for Damage {
             Damage::Log { lsn, what } => write!(f, "log at LSN {lsn}: {what}"),
             Damage::Superblock(what) => write!(f, "superblock: {what}"),
             Damage::Device(what) => f.write_str(what),
+            Damage::Backup(what) => write!(f, "backup: {what}"),
         }
     }
 }

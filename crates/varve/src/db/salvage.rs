@@ -3,9 +3,11 @@
 //! Pages are read one after another, not through their indexes, so a damaged inner node costs nothing and a damaged
 //! leaf its own rows. The log is redone on the pages in memory, as far as it can be read: what a recovery would have
 //! brought back is in. The space map tells leaves from what pages held before they were freed; the catalog gives the
-//! names. Of LSM keyspaces every block is read that is whole (`segments`). Memory: the pages that the log changes, and
-//! what it has of LSM keyspaces.
+//! names. Of LSM keyspaces every block is read that is whole (`segments`). A commit that was decided and applied in part
+//! is in as a whole (`decided`). Memory: the pages that the log changes, what it has of LSM keyspaces, and the keys of
+//! such commits.
 
+mod decided;
 mod segments;
 
 use super::catalog::{CATALOG, CATALOG_ROOT, Entry, Record};
@@ -16,7 +18,7 @@ use super::patch::{Outcome, Window};
 use super::{identity, open, volume};
 use crate::btree::node::Node;
 use crate::btree::{KIND_LEAF, LeafView};
-use crate::error::{Error, Result};
+use crate::error::{Damage, Error, Result};
 use crate::index;
 use crate::rows::{OverflowRef, ValueRef, overflow};
 use crate::space::{self, KIND_SPACE};
@@ -56,6 +58,8 @@ pub struct SalvageReport {
     pub stale: Vec<(PageId, String)>,
     /// Keyspace and key of rows whose long value is not whole.
     pub without_value: Vec<(String, Vec<u8>)>,
+    /// Large commits that had been decided and not all applied: their rows are here as they wrote them.
+    pub finished: u64,
     /// What else was wrong, and what it means.
     pub notes: Vec<String>,
 }
@@ -124,7 +128,8 @@ pub fn salvage_on(devices: &Devices, each: &mut dyn FnMut(SalvagedRow<'_>) -> Re
     let gone = view.former_leaves(&names, &mut report)?;
     let lsm = view.lsm_keyspaces(&map, &names)?;
     let mut found_segments = segments::Found::default();
-    let mut rows = Rows { view: &view, names, report: &mut report, each };
+    let decided = view.decided(&names, &mut report)?;
+    let mut rows = Rows { view: &view, names, decided, report: &mut report, each };
     view.scan(&map, &mut |id, found| match found {
         _ if gone.contains(&id) => Ok(()),
         Ok(bytes) if lsm.contains(&page::keyspace(bytes)) => {
@@ -140,6 +145,7 @@ pub fn salvage_on(devices: &Devices, each: &mut dyn FnMut(SalvagedRow<'_>) -> Re
         }
     })?;
     rows.segments(&map, &lsm, found_segments)?;
+    rows.of_decided()?;
     report.pages = view.store.pages();
     Ok(report)
 }
@@ -151,6 +157,8 @@ struct View {
     redone: HashMap<PageId, Vec<u8>>,
     /// What the log has of LSM keyspaces.
     records: segments::Records,
+    /// Whether all of the log was there: no page is newer.
+    is_current: bool,
 }
 
 /// Which pages are in use; a page that nobody can tell of is.
@@ -204,7 +212,8 @@ impl View {
                 Single::with_room(devices.data()?.clone(), page_size, state.header.room.into())?
             }
         };
-        let mut view = View { store, redone: HashMap::default(), records: segments::Records::new() };
+        let (redone, records) = (HashMap::default(), segments::Records::new());
+        let mut view = View { store, redone, records, is_current: true };
         let data = devices.data().ok();
         if let Some(Err(e @ Error::Mismatch(_))) = data.map(|data| identity::find(data, &log, &state)) {
             report.notes.push(format!("{e}; rows may be of different times"));
@@ -219,7 +228,7 @@ impl View {
     fn without_log(devices: &Devices, report: &mut SalvageReport, why: String) -> Result<View> {
         report.notes.push(format!("the log {why}"));
         let store = Single::new(devices.data()?.clone(), guess_page_size(devices)?)?;
-        Ok(View { store, redone: HashMap::default(), records: segments::Records::new() })
+        Ok(View { store, redone: HashMap::default(), records: segments::Records::new(), is_current: false })
     }
 
     fn redo(&mut self, log: &Log, from: varve_volume::Lsn, report: &mut SalvageReport) -> Result<()> {
@@ -236,6 +245,7 @@ impl View {
                 Ok(Step::End(_)) => true,
                 Err(Error::Corrupt(damage)) => {
                     report.notes.push(format!("the log is damaged, what lies behind is lost: {damage}"));
+                    self.is_current = false;
                     true
                 }
                 Err(e) => return Err(e),
@@ -292,7 +302,8 @@ impl View {
 
     /// The catalog: through its tree, else from whichever of its leaves is whole.
     fn names(&self, map: &SpaceMap, report: &mut SalvageReport) -> Result<Names> {
-        let mut names = Names { known: BTreeMap::new(), formers: Vec::new(), unfinished: 0, complete: true };
+        let mut names =
+            Names { known: BTreeMap::new(), formers: Vec::new(), unfinished: BTreeMap::new(), complete: true };
         let mut todo = vec![CATALOG_ROOT];
         let mut pages = 0;
         while let Some(id) = todo.pop() {
@@ -319,13 +330,6 @@ impl View {
                 "the catalog is damaged: keyspaces without a name are called keyspace-N, dropped ones may come back"
                     .into(),
             );
-        }
-        if names.unfinished > 0 {
-            report.notes.push(format!(
-                "commits that had been decided and were applied in part: {}; some of their rows are here as they were \
-                 before. If the database can still be opened, opening it finishes them",
-                names.unfinished
-            ));
         }
         names.mark_replaced();
         Ok(names)
@@ -386,18 +390,37 @@ impl View {
 
     /// A long value, if all of it is whole.
     fn value(&self, keyspace: KeyspaceId, r: &OverflowRef) -> Result<Option<Vec<u8>>> {
+        let mut value = Vec::new();
+        let whole = self.parts(keyspace, r, &mut |part| {
+            value.extend_from_slice(part);
+            Ok(true)
+        })?;
+        Ok(whole.then_some(value))
+    }
+
+    /// Hands the parts of a long value to `each`, in order, until it says that it wants no more; whether all of it was
+    /// whole, and wanted.
+    fn parts(
+        &self,
+        keyspace: KeyspaceId,
+        r: &OverflowRef,
+        each: &mut dyn FnMut(&[u8]) -> Result<bool>,
+    ) -> Result<bool> {
         let room = overflow::room(self.store.usable_bytes(keyspace).min(self.store.page_size() - HEADER));
         if r.len > self.store.pages().saturating_mul(room as u64) {
-            return Ok(None);
+            return Ok(false);
         }
-        let (mut value, mut next, mut number) = (Vec::new(), r.head, 0);
-        while (value.len() as u64) < r.len {
-            let Some(bytes) = self.page(next)? else { return Ok(None) };
-            let Some((part, after)) = overflow::part(&bytes, keyspace, r, number, room) else { return Ok(None) };
-            value.extend_from_slice(part);
+        let (mut done, mut next, mut number) = (0, r.head, 0);
+        while done < r.len {
+            let Some(bytes) = self.page(next)? else { return Ok(false) };
+            let Some((part, after)) = overflow::part(&bytes, keyspace, r, number, room) else { return Ok(false) };
+            if !each(part)? {
+                return Ok(false);
+            }
+            done += part.len() as u64;
             (next, number) = (after, number + 1);
         }
-        Ok(Some(value))
+        Ok(true)
     }
 }
 
@@ -405,8 +428,8 @@ struct Names {
     known: BTreeMap<KeyspaceId, Entry>,
     /// Rows that left a keyspace: the roots of their trees.
     formers: Vec<(KeyspaceId, PageId)>,
-    /// Commits that were decided and are being applied, a piece at a time.
-    unfinished: u64,
+    /// Commits that were decided and are being applied, a piece at a time: where their writes are, by the row's key.
+    unfinished: BTreeMap<Vec<u8>, OverflowRef>,
     complete: bool,
 }
 
@@ -421,8 +444,8 @@ impl Names {
             let (Ok(key), Ok(value)) = (node.key(i), leaf.value(i)) else { return false };
             let value = match value {
                 // Of the two rows of such a commit the writes are the one that is long.
-                ValueRef::Overflow(_) if key.starts_with(&UNFINISHED) => {
-                    self.unfinished += 1;
+                ValueRef::Overflow(writes) if key.starts_with(&UNFINISHED) => {
+                    self.unfinished.insert(key, writes);
                     return true;
                 }
                 ValueRef::Inline(_) if key.starts_with(&UNFINISHED) => return true,
@@ -458,6 +481,7 @@ impl Names {
 struct Rows<'a> {
     view: &'a View,
     names: Names,
+    decided: decided::Decided,
     report: &'a mut SalvageReport,
     each: &'a mut dyn FnMut(SalvagedRow<'_>) -> Result<()>,
 }
@@ -478,7 +502,15 @@ impl Rows<'_> {
         })
     }
 
+    /// A row that a page holds.
     fn row(&mut self, name: &str, keyspace: KeyspaceId, key: &[u8], value: ValueRef<'_>) -> Result<()> {
+        if self.decided.wrote(keyspace, key) {
+            return Ok(());
+        }
+        self.give(name, keyspace, key, value)
+    }
+
+    fn give(&mut self, name: &str, keyspace: KeyspaceId, key: &[u8], value: ValueRef<'_>) -> Result<()> {
         let long;
         let value = match value {
             ValueRef::Inline(value) => value,
@@ -512,6 +544,10 @@ fn guess_page_size(devices: &Devices) -> Result<usize> {
     let found = sizes.into_iter().map(|size| Ok((whole(size)?, size))).collect::<Result<Vec<_>>>()?;
     match found.into_iter().max_by_key(|(whole, size)| (*whole, std::cmp::Reverse(*size))) {
         Some((whole, size)) if whole > 0 => Ok(size),
-        _ => Err(Error::NoDatabase("this device: neither its log nor its first pages can be read".into())),
+        _ => Err(Error::Corrupt(Damage::Device(
+            "neither the log nor the first pages of `data` are a database's, so nothing can be salvaged; are the two \
+             files swapped?"
+                .into(),
+        ))),
     }
 }

@@ -25,6 +25,7 @@
 use super::commit::{self, How, Target};
 use super::key::{Bounds, KeyBuf, OwnedBounds, bound_ref, is_possible};
 use super::spill::{Merged, Spill, Version, Window, parts};
+use super::stored_writes::{self, Decoder, Found};
 use super::stream::{Stored, store_bytes, store_in};
 use super::write_set::{Value, Write};
 use super::{Durability, Manager, OpenKeyspace, count};
@@ -47,14 +48,12 @@ pub(crate) const UNFINISHED: [u8; 4] = [0xff; 4];
 /// Last byte of the row that has the writes, and of that which says how many were applied.
 const WRITES: u8 = 0;
 const APPLIED: u8 = 1;
-/// Writes of the first piece (assumed; a piece that does not fit is halved).
+/// Writes of the first piece (assumed; a piece for which there is no room is halved).
 const FIRST_PIECE: usize = 512;
 /// Most writes of a piece, and most bytes of them (assumed: others get their turn in between).
 const MOST_ROWS: usize = 8192;
 const MOST_BYTES: usize = 256 << 10;
-/// Bytes of a write's length in the value.
-const LENGTH: usize = 4;
-/// How long a piece of a commit that is decided waits for room on a full device, and the pause between two attempts.
+/// How long one write of a commit that is decided waits for room on a full device, and the pause between two attempts.
 const PATIENCE: Duration = Duration::from_secs(30);
 const AGAIN: Duration = Duration::from_millis(200);
 
@@ -185,7 +184,7 @@ impl Manager {
                     let write = RowWrite { key, value: durable.new_value()?, hint: None };
                     let space = spaces.iter().find(|space| space.id() == keyspace);
                     space.map_or(Ok(()), |space| space.index().check_fits(&write))?;
-                    encode(&durable, &mut pending);
+                    stored_writes::encode(&durable, &mut pending);
                 }
             }
             let n = to.len().min(pending.len() - done);
@@ -279,6 +278,8 @@ impl Manager {
         let mut piece: Vec<Version> = Vec::new();
         // The pool may have become too small, since the commit was decided, for one of its values.
         let mut apart = false;
+        // Since when one write has found no room.
+        let mut full = None;
         loop {
             let mut bytes: usize = piece.iter().map(Version::len).sum();
             while piece.len() < most && bytes < MOST_BYTES {
@@ -292,19 +293,24 @@ impl Manager {
             let n = piece.len().min(most);
             assert!(n > 0 && most <= MOST_ROWS, "a piece has some writes, and not too many");
             debug_assert!(piece.is_sorted_by(|a, b| a.path < b.path), "writes come by path, each path once");
-            let applied = rest.applied + piece[..n].iter().map(|version| (LENGTH + version.len()) as u64).sum::<u64>();
+            let applied =
+                rest.applied + piece[..n].iter().map(|version| stored_writes::len(version) as u64).sum::<u64>();
             match self.apply_piece(&rest, &piece[..n], applied, apart) {
                 Ok(()) => {
                     rest.applied = applied;
-                    apart = false;
+                    (apart, full) = (false, None);
                     piece.drain(..n);
-                    most = (most + most / 8).clamp(1, MOST_ROWS);
+                    most = (most + most.div_ceil(8)).min(MOST_ROWS);
                 }
-                Err(Error::TransactionTooLarge { .. }) if n > 1 => most = n / 2,
+                // A log that cannot grow lets short groups wait for a checkpoint, and refuses long ones (`wal/room.rs`).
+                Err(Error::TransactionTooLarge { .. } | Error::NoSpace(_)) if n > 1 => most = n / 2,
                 Err(Error::TransactionTooLarge { .. }) if !apart => apart = true,
+                // It is decided: room may come.
+                Err(Error::NoSpace(_)) if is_patient(*full.get_or_insert_with(varve_rt::now)) => {
+                    varve_rt::sleep(AGAIN);
+                }
                 Err(error) => return Err(error),
             }
-            most = most.max(1);
         }
     }
 
@@ -356,14 +362,7 @@ impl Manager {
             targets.push(Target { index: space.index(), writes: first..rows.len(), stored });
         }
         let how = How { stripe: rest.stripe, tell: None, piece_of: Some(rest.commit.unwrap_or(Lsn::MAX)) };
-        let began = varve_rt::now();
-        let done = loop {
-            match commit::run(self, &targets, &rows, Durability::None, how) {
-                // It is decided: room may come.
-                Err(Error::NoSpace(_)) if began.elapsed() < PATIENCE && !varve_rt::dying() => varve_rt::sleep(AGAIN),
-                done => break done?,
-            }
-        };
+        let done = commit::run(self, &targets, &rows, Durability::None, how)?;
         for at in done.untidy {
             // What stays untidy costs space only.
             let _ = Target::of(&targets, at).index.tidy(rows[at].key);
@@ -471,53 +470,36 @@ impl Manager {
     }
 }
 
-fn encode(version: &Version, into: &mut Vec<u8>) {
-    let mut record = Vec::with_capacity(version.len());
-    version.encode(&mut record);
-    assert_eq!(record.len(), version.len(), "a write is as long as it says");
-    into.extend_from_slice(&(record.len() as u32).to_le_bytes());
-    into.extend_from_slice(&record);
+/// Whether a write that has found no room since then waits on.
+fn is_patient(since: varve_rt::Instant) -> bool {
+    since.elapsed() < PATIENCE && !varve_rt::dying()
 }
 
-/// The writes of a commit as they were stored.
+/// The writes of a commit as they were stored, read page by page.
 struct StoredWrites {
     keyspace: KeyspaceId,
     reader: overflow::Reader,
-    bytes: Vec<u8>,
-    at: usize,
+    decoder: Decoder,
 }
 
 impl StoredWrites {
     fn new(core: &Core, keyspace: KeyspaceId, value: OverflowRef, from: u64) -> Result<StoredWrites> {
         let reader = overflow::Reader::new(core, keyspace, value, from..value.len)?;
-        Ok(StoredWrites { keyspace, reader, bytes: Vec::new(), at: 0 })
-    }
-
-    /// Takes some bytes; none when there are not so many.
-    fn take(&mut self, core: &Core, n: usize) -> Result<Option<std::ops::Range<usize>>> {
-        while self.bytes.len() - self.at < n && self.reader.left() > 0 {
-            self.bytes.drain(..self.at);
-            self.at = 0;
-            self.reader.step(core, self.keyspace, &mut self.bytes)?;
-        }
-        let end = self.at + n;
-        if end > self.bytes.len() {
-            return Ok(None);
-        }
-        let range = self.at..end;
-        self.at = end;
-        Ok(Some(range))
+        Ok(StoredWrites { keyspace, reader, decoder: Decoder::default() })
     }
 
     /// The next write: none behind the last; `Some(None)` when it cannot be read.
     fn next(&mut self, core: &Core) -> Result<Option<Option<Version>>> {
-        debug_assert!(self.at <= self.bytes.len(), "what was taken was there");
-        let Some(length) = self.take(core, LENGTH)? else { return Ok(None) };
-        let length = u32::from_le_bytes(self.bytes[length].try_into().expect("four bytes"));
-        let Some(record) = self.take(core, length as usize)? else { return Ok(Some(None)) };
-        let mut version = Version::default();
-        let read = version.decode(&self.bytes[record]);
-        Ok(Some(read.map(|()| version)))
+        loop {
+            match self.decoder.next() {
+                Found::More if self.reader.left() > 0 => {
+                    self.reader.step(core, self.keyspace, self.decoder.room())?;
+                }
+                Found::More => return Ok((!self.decoder.is_empty()).then_some(None)),
+                Found::Write(version) => return Ok(Some(Some(version))),
+                Found::Damage => return Ok(Some(None)),
+            }
+        }
     }
 }
 

@@ -14,6 +14,7 @@ mod closing;
 mod cold_reads;
 mod compact;
 mod creation;
+mod decided_commits;
 mod direct;
 #[path = "../directories/mod.rs"]
 mod directories;

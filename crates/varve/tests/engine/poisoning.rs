@@ -79,13 +79,14 @@ impl Device for Cached {
             let of_kind = batch.iter().filter(move |io| io.op == Op::Write { durable });
             of_kind.flat_map(blocks).collect::<BTreeSet<u64>>()
         };
-        let (plain, durable) = (written(false), written(true));
-        self.state.lock().dirty.extend(plain);
-        if durable.is_empty() {
+        let (plain, durable, count) = (written(false), written(true), batch.len());
+        if plain.is_empty() && durable.is_empty() {
             return self.cache.submit(batch);
         }
-        let count = batch.len();
-        let result = self.cache.submit(batch).wait_all().and_then(|()| self.to_drive(durable));
+        let result = self.cache.submit(batch).wait_all();
+        // Not before: a flush beside it would take the old bytes for those, and the blocks for clean.
+        self.state.lock().dirty.extend(plain);
+        let result = result.and_then(|()| self.to_drive(durable));
         Ticket::ready(vec![result; count])
     }
     fn stats(&self) -> DeviceStats {

@@ -3,7 +3,7 @@
 //! Everything bears a checksum, frames also their number: a backup that was cut short, damaged or pieced together is
 //! refused.
 
-use crate::error::{Error, Result};
+use crate::error::{Damage, Error, Result};
 use crate::zstandard;
 use std::io::{Read, Write};
 use varve_volume::{Lsn, PageId};
@@ -105,6 +105,11 @@ pub(super) fn bad(what: impl std::fmt::Display) -> Error {
     Error::Backup(what.to_string())
 }
 
+/// The file is not what was written.
+pub(super) fn damage(what: impl std::fmt::Display) -> Error {
+    Error::Corrupt(Damage::Backup(what.to_string()))
+}
+
 fn array<const N: usize>(bytes: &[u8], at: usize) -> [u8; N] {
     bytes[at..at + N].try_into().expect("N bytes")
 }
@@ -121,7 +126,7 @@ impl BackupInfo {
     /// Reads the header of a backup.
     ///
     /// # Errors
-    /// `Backup` when it is none, or cannot be read; `Version`.
+    /// `Backup` when it is none, or cannot be read; `Corrupt` when it is damaged; `Version`.
     pub fn read(from: &mut dyn Read) -> Result<BackupInfo> {
         let mut b = [0; HEADER];
         from.read_exact(&mut b)
@@ -130,7 +135,7 @@ impl BackupInfo {
             return Err(bad("this is not a backup made by `varve backup`"));
         }
         if u32_at(&b, HEADER - 4) != crc32c::crc32c(&b[..HEADER - 4]) {
-            return Err(bad("its header is damaged; use another copy"));
+            return Err(damage("its header is damaged"));
         }
         let version = u32_at(&b, 8);
         if version > VERSION {
@@ -138,7 +143,7 @@ impl BackupInfo {
         }
         let (page_size, room) = (u32_at(&b, 12) as usize & 0xffff, u32_at(&b, 12) as usize >> 16);
         if !matches!(page_size, 4096 | 8192 | 16384 | 32768) {
-            return Err(bad(format!("its pages have {page_size} bytes: its header is damaged; use another copy")));
+            return Err(damage(format!("its pages have {page_size} bytes: its header is damaged")));
         }
         let base: [u8; 16] = array(&b, 48);
         Ok(BackupInfo {
@@ -303,10 +308,8 @@ impl<'r> Reader<'r> {
 
     pub fn next_frame(&mut self) -> Result<Frame> {
         let number = self.frames;
-        let cut = |e: std::io::Error| {
-            bad(format!("frame {number} cannot be read ({e}): the file was cut short; use another copy"))
-        };
-        let damaged = |what: &str| bad(format!("frame {number} {what}; use another copy"));
+        let cut = |e: std::io::Error| damage(format!("frame {number} cannot be read ({e}): the file was cut short"));
+        let damaged = |what: &str| damage(format!("frame {number} {what}"));
         let mut head = [0; FRAME];
         self.from.read_exact(&mut head).map_err(cut)?;
         if u32_at(&head, 28) != crc32c::crc32c(&head[..28]) || u32_at(&head, 0) != FRAME_MAGIC {
@@ -354,7 +357,7 @@ impl<'r> Reader<'r> {
                 Ok(0) => return Ok(()),
                 Ok(_) => return Err(bad("something follows its end; give each backup as a file of its own")),
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(e) => return Err(bad(format!("what follows its end cannot be read ({e}); use another copy"))),
+                Err(e) => return Err(damage(format!("what follows its end cannot be read ({e})"))),
             }
         }
     }
@@ -371,7 +374,7 @@ pub(super) struct Part<'f> {
 
 /// The parts of a log frame.
 pub(super) fn parts(body: &[u8]) -> Result<Vec<Part<'_>>> {
-    let short = || bad("a log frame does not hold what it says; use another copy");
+    let short = || damage("a log frame does not hold what it says");
     let (mut rest, mut parts) = (body, Vec::new());
     while !rest.is_empty() {
         if rest.len() < 32 {

@@ -12,7 +12,7 @@ use super::super::offline::{read_page, write_pages};
 use super::super::open;
 use super::super::options::{Layout, Options};
 use super::super::patch::{Outcome, Window};
-use super::archive::{BackupInfo, Kind, Reader, bad, parts, u64_at};
+use super::archive::{BackupInfo, Kind, Reader, bad, damage, parts, u64_at};
 use crate::error::{Error, Result};
 use crate::index::{FoundGroups, Indexes};
 use crate::redo::{self, Record};
@@ -54,8 +54,8 @@ const BATCH: usize = 64;
 /// Makes a database in `dir` from `backups`: a whole one, then those that go on from it, in the order they were made.
 ///
 /// # Errors
-/// `Backup` when one is damaged, cut short, or not the one that follows; `AlreadyExists` when there is a database;
-/// errors of the device. No database is there then.
+/// `Corrupt` when one is damaged or cut short, `Backup` when it is none or not the one that follows; `AlreadyExists`
+/// when there is a database; errors of the device. No database is there then.
 pub fn restore(
     dir: impl AsRef<Path>,
     backups: &mut [&mut dyn Read],
@@ -168,7 +168,6 @@ impl Restoration {
 
     /// Takes one backup whole.
     fn take(&mut self, reader: &mut Reader<'_>) -> Result<()> {
-        let damaged = |what: &str| bad(format!("{what}; use another copy"));
         let (mut window, mut body) = (Window::default(), Vec::new());
         let (pages, groups) = (self.pages, self.groups);
         self.indexes = Indexes::default();
@@ -178,18 +177,18 @@ impl Restoration {
                 Kind::Pages => self.write_frame(&frame.body)?,
                 Kind::Log => self.take_log(&frame.body, &mut body, &mut window)?,
                 Kind::End if frame.body.len() == 24 => break frame.body,
-                Kind::End => return Err(damaged("its end is damaged")),
+                Kind::End => return Err(damage("its end is damaged")),
             }
         };
         self.redo(&mut window)?;
         self.end = u64_at(&end, 0);
         if (self.pages - pages, self.groups - groups) != (u64_at(&end, 8), u64_at(&end, 16)) || !body.is_empty() {
-            return Err(damaged("it has not as many pages and groups as it should"));
+            return Err(damage("it has not as many pages and groups as it should"));
         }
         match self.unfit.iter().min_by_key(|page| page.0.0) {
             None => Ok(()),
             Some((id, why)) => {
-                Err(damaged(&format!("its log does not fit {} pages, the first is {id}: {why}", self.unfit.len())))
+                Err(damage(format!("its log does not fit {} pages, the first is {id}: {why}", self.unfit.len())))
             }
         }
     }
@@ -217,7 +216,7 @@ impl Restoration {
     fn write_frame(&mut self, body: &[u8]) -> Result<()> {
         let one = 8 + self.page_size;
         if !body.len().is_multiple_of(one) {
-            return Err(bad("a frame of pages has a part of a page; use another copy"));
+            return Err(damage("a frame of pages has a part of a page"));
         }
         let pages: Vec<(PageId, &[u8])> = body.chunks(one).map(|p| (PageId(u64_at(p, 0)), &p[8..])).collect();
         self.pages += pages.len() as u64;
