@@ -91,7 +91,7 @@ fn of_trace(out: Out, a: &Advise, trace: &Path) -> Result<(), Failure> {
     let array: Said = match a.curves.is_empty() {
         true => Err("name the drives, --curves A.toml,B.toml (it goes by traces of block devices)".into()),
         false => array_plan::of_trace(trace, &a.curves, varve::array::EXTENT)
-            .map(|plan| vec![array_plan::advice(&plan, array_plan::create(&a.curves))])
+            .map(|plan| vec![array_plan::advice(&plan, array_plan::create(&plan, None))])
             .map_err(|e| e.to_string()),
     };
     print_all(out, &[("array", array), ("flash", flash)])

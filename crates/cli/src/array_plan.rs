@@ -8,6 +8,7 @@ use crate::output::{Failure, Out, bytes, say};
 use serde_json::{Value, json};
 use std::path::Path;
 use varve::Db;
+use varve::array::classify::Class;
 use varve::array::planner::{self, Choice, Load, Now, PlanDrive, Question};
 use varve::array::{ArrayPlan, DrivePlan, EXTENT, Part};
 use varve_lab::trace::{ReadOptions, Reader, Record};
@@ -46,7 +47,11 @@ pub fn run(out: Out, a: &Plan) -> Result<(), Failure> {
             db.close()?;
             (plan, format!("varve array apply {}", dir.display()))
         }
-        (None, Some(trace)) => (of_trace(trace, &a.drives, a.extent.unwrap_or(EXTENT))?, create(&a.drives)),
+        (None, Some(trace)) => {
+            let plan = of_trace(trace, &a.drives, a.extent.unwrap_or(EXTENT))?;
+            let command = create(&plan, a.extent);
+            (plan, command)
+        }
         _ => return Err(Failure::Usage("give a database, or --drives A.toml,B.toml with --trace FILE".into())),
     };
     let advice = advice(&plan, command);
@@ -58,9 +63,11 @@ pub fn run(out: Out, a: &Plan) -> Result<(), Failure> {
     advice.print(out)
 }
 
-pub fn create(drives: &[String]) -> String {
-    let each: Vec<String> = drives.iter().map(|drive| format!("--drive {drive}")).collect();
-    format!("varve create DB {} --array LAYOUT", each.join(" "))
+/// What makes the array that a plan is for: its drives, in the plan's order, and its layout.
+pub fn create(plan: &ArrayPlan, extent: Option<u64>) -> String {
+    let drives = " --drive PATH:SIZE".repeat(plan.drives.len());
+    let extent = extent.map_or(String::new(), |extent| format!(" --extent {}M", extent >> 20));
+    format!("varve create DB --array {}{extent}{drives}", plan.layout.name())
 }
 
 /// What a plan advises; `command` does it.
@@ -130,6 +137,15 @@ pub fn print(plan: &ArrayPlan) -> Result<(), Failure> {
     Ok(())
 }
 
+/// What a trace shows of an extent.
+fn class(load: &Load) -> Class {
+    match load {
+        load if load.read_only => Class::Quiet,
+        load if load.write_bytes > 0.0 => Class::Changing,
+        _ => Class::Cold,
+    }
+}
+
 /// What a trace asks of each extent. Only read is what it reads and never writes.
 fn loads(trace: &Path, extent: u64) -> Result<Vec<Load>, Failure> {
     let mut reader = Reader::open(trace, &ReadOptions::default())?;
@@ -172,5 +188,6 @@ pub fn of_trace(trace: &Path, drives: &[String], extent: u64) -> Result<ArrayPla
         least_gain: 0.01,
     };
     let plan = planner::plan(&question).map_err(|e| Failure::Usage(e.to_string()))?;
-    Ok(ArrayPlan::of(&question, plan, &numbers, &[]))
+    let classes: Vec<Class> = question.loads.iter().map(class).collect();
+    Ok(ArrayPlan::of(&question, plan, &numbers, &classes))
 }

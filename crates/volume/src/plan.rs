@@ -1,4 +1,5 @@
-//! What a volume is made of: the one place that knows every kind.
+//! What a volume is made of: the one place that knows every kind of page store. (An array of drives is a device, and
+//! may be any of the devices here; the engine's `db/drives.rs` puts it together.)
 //!
 //! A database's superblock has a record that says what its volume is: nothing for one device, a tier's record for a
 //! fast device over a slow one, the regions of native flash. [`create`] makes the volume and its first record, [`open`]

@@ -196,24 +196,28 @@ fn a_plan_is_made_applied_and_kept() {
 #[test]
 fn a_trace_is_planned_without_a_database() {
     let dir = Scratch::new("trace");
-    let trace = dir.at("trace.csv");
-    let mut text = "time,id,op,size\n".to_string();
-    // Two extents that are only read, one that is written.
-    for n in 0..3000u64 {
-        let (extent, op) = [(0, "r"), (1, "r"), (2, "w")][(n % 3) as usize];
-        text += &format!("{n},{},{op},262144\n", (extent * (8 << 20) + n % 16 * (256 << 10)) / 512);
-    }
-    std::fs::write(&trace, text).unwrap();
+    let trace = dir.at("trace");
+    // MQSim's form: nanoseconds, device, first sector, sectors, whether it reads. Two extents of four are only read,
+    // one is written, one is not used.
+    let line = |n: u64| {
+        let (extent, read) = [(0, 1), (1, 1), (3, 0)][(n % 3) as usize];
+        format!("{} 0 {} 4096 {read}\n", n * 1000, (extent * (8 << 20) + n % 4 * (2 << 20)) / 512)
+    };
+    std::fs::write(&trace, (0..3000).map(line).collect::<String>()).unwrap();
     let args = ["array", "plan", "--drives", CURVES, "--trace", &trace];
-    let out = varve(&args);
-    // Formats without sizes of requests say so; block traces give a plan.
-    assert!(out.contains("predicted") || out.contains("no requests to a block device"), "{out}");
-}
-
-/// What a command prints, however it ends.
-fn varve(args: &[&str]) -> String {
-    let out = std::process::Command::new(env!("CARGO_BIN_EXE_varve")).args(args).output().unwrap();
-    String::from_utf8_lossy(&out.stdout).into_owned() + &String::from_utf8_lossy(&out.stderr)
+    let plan = json(&args);
+    assert_eq!(plan["extents"], serde_json::json!({ "sealed": 0, "quiet": 2, "changing": 1, "cold": 1 }), "{plan}");
+    assert_eq!((&plan["layout_now"], &plan["layout"]), (&"stripe".into(), &"rodi".into()), "{plan}");
+    assert!(plan["after"].as_f64() > plan["before"].as_f64(), "{plan}");
+    let does = "varve create DB --array rodi --drive PATH:SIZE --drive PATH:SIZE --drive PATH:SIZE";
+    assert_eq!(plan["advice"][0]["command"], does, "{plan}");
+    let text = ok(&args, "");
+    assert!(text.contains("2 extents are only read") && text.contains(does), "{text}");
+    let larger = ok(&[&args[..], &["--extent", "16M"]].concat(), "");
+    assert!(larger.contains("--extent 16M"), "{larger}");
+    std::fs::write(dir.at("keys"), "1\n2\n3\n").unwrap();
+    let told = tell(&["array", "plan", "--drives", CURVES, "--trace", &dir.at("keys")], 2);
+    assert!(told.contains("no requests to a block device"), "{told}");
 }
 
 #[test]

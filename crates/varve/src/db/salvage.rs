@@ -115,6 +115,8 @@ pub fn salvage_with(
 pub fn salvage_on(devices: &Devices, each: &mut dyn FnMut(SalvagedRow<'_>) -> Result<()>) -> Result<SalvageReport> {
     let mut report = SalvageReport::default();
     let view = View::open(devices, &mut report)?;
+    // All of the log was there, and all devices: no page is newer than what was redone, or older.
+    let current = report.is_whole();
     report.page_size = view.store.page_size();
     let map = view.space_map(&mut report)?;
     if let Some((first, pages)) = map.in_use_from(view.store.pages()) {
@@ -128,7 +130,7 @@ pub fn salvage_on(devices: &Devices, each: &mut dyn FnMut(SalvagedRow<'_>) -> Re
     let gone = view.former_leaves(&names, &mut report)?;
     let lsm = view.lsm_keyspaces(&map, &names)?;
     let mut found_segments = segments::Found::default();
-    let decided = view.decided(&names, &mut report)?;
+    let decided = view.decided(&names, current, &mut report)?;
     let mut rows = Rows { view: &view, names, decided, report: &mut report, each };
     view.scan(&map, &mut |id, found| match found {
         _ if gone.contains(&id) => Ok(()),
@@ -157,8 +159,6 @@ struct View {
     redone: HashMap<PageId, Vec<u8>>,
     /// What the log has of LSM keyspaces.
     records: segments::Records,
-    /// Whether all of the log was there: no page is newer.
-    is_current: bool,
 }
 
 /// Which pages are in use; a page that nobody can tell of is.
@@ -212,8 +212,7 @@ impl View {
                 Single::with_room(devices.data()?.clone(), page_size, state.header.room.into())?
             }
         };
-        let (redone, records) = (HashMap::default(), segments::Records::new());
-        let mut view = View { store, redone, records, is_current: true };
+        let mut view = View { store, redone: HashMap::default(), records: segments::Records::new() };
         let data = devices.data().ok();
         if let Some(Err(e @ Error::Mismatch(_))) = data.map(|data| identity::find(data, &log, &state)) {
             report.notes.push(format!("{e}; rows may be of different times"));
@@ -228,7 +227,7 @@ impl View {
     fn without_log(devices: &Devices, report: &mut SalvageReport, why: String) -> Result<View> {
         report.notes.push(format!("the log {why}"));
         let store = Single::new(devices.data()?.clone(), guess_page_size(devices)?)?;
-        Ok(View { store, redone: HashMap::default(), records: segments::Records::new(), is_current: false })
+        Ok(View { store, redone: HashMap::default(), records: segments::Records::new() })
     }
 
     fn redo(&mut self, log: &Log, from: varve_volume::Lsn, report: &mut SalvageReport) -> Result<()> {
@@ -245,7 +244,6 @@ impl View {
                 Ok(Step::End(_)) => true,
                 Err(Error::Corrupt(damage)) => {
                     report.notes.push(format!("the log is damaged, what lies behind is lost: {damage}"));
-                    self.is_current = false;
                     true
                 }
                 Err(e) => return Err(e),

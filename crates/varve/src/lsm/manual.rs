@@ -6,7 +6,7 @@
 //! Invariant: a request that has ended is not listed any more. Lock order: `asked`, then those of a request.
 
 use super::index::{Lsm, Shared};
-use super::picker::{self, Leveled, Plan};
+use super::picker::{self, Class, Leveled, Plan};
 use super::{LAST_LEVEL, Version};
 use crate::error::{Error, Result};
 use std::collections::VecDeque;
@@ -70,6 +70,11 @@ impl Asked {
 }
 
 impl Asked {
+    /// Whether nobody waits.
+    pub fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
     /// What goes before all that was asked for fails.
     pub fn fail(&self, error: &Error) {
         for request in std::mem::take(&mut *self.0.lock()) {
@@ -81,7 +86,7 @@ impl Asked {
 impl Shared {
     /// The merge that is done next: one that keeps writers from having to wait, one that was asked for, any other.
     pub(super) fn next_merge(&self, shape: &Leveled, version: &Version) -> Option<(Plan, Option<Next>)> {
-        if shape.score(version, 0) < 2.0
+        if shape.urgency(version) != Some(Class::Stall)
             && let Some(next) = self.asked.next(version)
         {
             return Some((next.plan.clone(), Some(next)));

@@ -57,6 +57,7 @@ pub(crate) mod salvage;
 mod segments;
 mod services;
 mod stats;
+mod turns;
 mod upkeep;
 mod write;
 

@@ -81,6 +81,15 @@ impl Leveled {
         }
     }
 
+    /// How urgent a merge is that brings a level below its limit; none: all are.
+    pub(crate) fn urgency(&self, version: &Version) -> Option<Class> {
+        let over = |level| self.score(version, level) >= 1.0;
+        match self.score(version, 0) {
+            score if score >= 2.0 => Some(Class::Stall),
+            _ => (0..usize::from(LAST_LEVEL)).any(over).then_some(Class::Shape),
+        }
+    }
+
     /// Bytes that merges read and write at most for each byte that users write, about: on every level it is met by so
     /// many times its like, and once more by its own.
     pub(crate) fn most_per_byte(&self) -> f64 {
@@ -117,7 +126,7 @@ pub(crate) enum Reason {
     Manual,
 }
 
-/// How urgent a job is: the greater, the sooner.
+/// How urgent a merge is: the greater, the sooner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Class {
     /// It tidies up.
@@ -132,7 +141,6 @@ pub(crate) enum Class {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub reason: Reason,
-    pub class: Class,
     /// Level that the inputs come from; the outputs go to the next.
     pub level: usize,
     /// Segments of the level, in the order that they have there.
@@ -176,16 +184,15 @@ pub(crate) struct Picker {
 impl Picker {
     /// What is most urgent.
     pub(crate) fn pick(&mut self, shape: &Leveled, version: &Version) -> Option<Plan> {
-        let stalls = shape.score(version, 0) >= 2.0;
+        let stalls = shape.urgency(version) == Some(Class::Stall);
         let most = |a: &usize, b: &usize| shape.score(version, *a).total_cmp(&shape.score(version, *b)).then(b.cmp(a));
         let first = stalls && shape.level_0_first;
         let level = if first { Some(0) } else { (0..usize::from(LAST_LEVEL)).max_by(most) };
         let level = level.filter(|level| shape.score(version, *level) >= 1.0);
         match level {
             Some(level) => {
-                let class = if stalls { Class::Stall } else { Class::Shape };
                 let seed = self.seed(shape, version, level)?;
-                Some(self.plan(shape, version, (Reason::Size, class), level, seed))
+                Some(self.plan(shape, version, Reason::Size, level, seed))
             }
             None => self.pick_worn(shape, version),
         }
@@ -209,21 +216,14 @@ impl Picker {
     }
 
     /// All that has to be merged along with a segment.
-    fn plan(
-        &mut self,
-        shape: &Leveled,
-        version: &Version,
-        (reason, class): (Reason, Class),
-        level: usize,
-        seed: Arc<Segment>,
-    ) -> Plan {
+    fn plan(&mut self, shape: &Leveled, version: &Version, reason: Reason, level: usize, seed: Arc<Segment>) -> Plan {
         let mut inputs = vec![seed];
         if level == 0 {
             inputs = with_all_overlapping(version, inputs);
         } else if shape.more_input > 1 {
             inputs = more(version.level(level), &inputs[0], shape.more_input as usize);
         }
-        let plan = complete(version, (reason, class), level, inputs);
+        let plan = complete(version, reason, level, inputs);
         debug_assert!(
             plan.inputs.iter().all(|input| version.level(level).iter().any(|s| s.id == input.id)),
             "the inputs of a merge are of its level"
@@ -239,7 +239,7 @@ impl Picker {
             let found = (0..usize::from(LAST_LEVEL))
                 .find_map(|level| Some((level, version.level(level).iter().find(|s| s.id == id)?.clone())));
             if let Some((level, segment)) = found {
-                return Some(self.plan(shape, version, (Reason::Seek, Class::Tidy), level, segment));
+                return Some(self.plan(shape, version, Reason::Seek, level, segment));
             }
         }
         None
@@ -288,7 +288,7 @@ pub(crate) fn manual(
         more = Some(inputs[MANUAL].meta.smallest.to_vec());
         inputs.truncate(MANUAL);
     }
-    Some((complete(version, (Reason::Manual, Class::Tidy), level, inputs), more))
+    Some((complete(version, Reason::Manual, level, inputs), more))
 }
 
 /// The level where a segment with keys from `smallest` to `largest` can be placed that is newer than all there is:
@@ -324,14 +324,14 @@ fn more(level: &[Arc<Segment>], seed: &Arc<Segment>, most: usize) -> Vec<Arc<Seg
     level[at..(at + most).min(level.len())].to_vec()
 }
 
-fn complete(version: &Version, (reason, class): (Reason, Class), level: usize, inputs: Vec<Arc<Segment>>) -> Plan {
+fn complete(version: &Version, reason: Reason, level: usize, inputs: Vec<Arc<Segment>>) -> Plan {
     assert!(level < LAST_LEVEL.into(), "below the last level is nothing to merge with");
     let (from, to) = bounds(&inputs).expect("a merge has an input");
     let next = version.overlapping(level + 1, Some(from), Some(to));
     let all: Vec<Arc<Segment>> = inputs.iter().chain(&next).cloned().collect();
     let (from, to) = bounds(&all).expect("a merge has an input");
     let grandparents = version.overlapping(level + 2, Some(from), Some(to));
-    Plan { reason, class, level, inputs, next, grandparents }
+    Plan { reason, level, inputs, next, grandparents }
 }
 
 #[cfg(test)]

@@ -17,6 +17,7 @@ use super::near::Host;
 use super::options::LsmOptions;
 use super::ranges::RangeDelete;
 use super::record::{self, Record};
+use super::turns::Turns;
 use crate::budget::{Budget, Class};
 use crate::error::{Error, Result};
 use crate::role::{self, Role};
@@ -109,6 +110,7 @@ pub(crate) struct Services {
     /// Nothing is written.
     read_only: AtomicBool,
     thread: Mutex<Option<JoinHandle<()>>>,
+    turns: Turns,
     /// Does parts of merges near the data.
     near: Mutex<Option<Arc<Host>>>,
     /// It counts what is written.
@@ -490,11 +492,12 @@ impl Services {
         if let Ok(true) = merged { merged } else { flushed.and(merged) }
     }
 
-    /// Merges something in the first keyspace that has something to merge; whether one had. What is wrong with one
-    /// keyspace holds up no other.
+    /// Merges something in the keyspace whose turn it is, of those that have something to merge; whether one had. What
+    /// is wrong with one keyspace holds up no other.
     fn merge_some(&self) -> Result<bool> {
-        let (mut merged, mut unmerged) = (false, None);
-        for lsm in &self.keyspaces() {
+        let (mut merged, mut unmerged, mut keyspaces) = (false, None, self.keyspaces());
+        self.turns.order(&mut keyspaces);
+        for lsm in &keyspaces {
             let result = lsm.merge_some();
             let stuck = result.as_ref().err().filter(|_| lsm.is_full()).cloned();
             lsm.0.stuck.set(Stuck::MERGE, stuck);
@@ -503,6 +506,7 @@ impl Services {
                 Err(error) => unmerged = unmerged.or(Some(error)),
             }
             if merged {
+                self.turns.took(lsm.keyspace());
                 break;
             }
         }

@@ -91,7 +91,7 @@ fn every_segment_has_its_turn() {
     let picked: Vec<u64> = (0..10).map(|_| picker.pick(&shape, &version).expect("too large").inputs[0].id).collect();
     assert_eq!(picked, [0, 1, 2, 3, 4, 5, 6, 7, 0, 1]);
     let plan = picker.pick(&shape, &version).expect("too large");
-    assert!(plan.is_move(&shape) && plan.class == Class::Shape && plan.reason == Reason::Size);
+    assert!(plan.is_move(&shape) && plan.reason == Reason::Size);
     let three = Leveled { more_input: 3, ..shape.clone() };
     assert_eq!(picker.pick(&three, &version).expect("too large").inputs.len(), 3);
 }
@@ -104,14 +104,12 @@ fn what_prevents_a_stall_goes_first() {
     let flushed = |n: u64| (0..n).rev().map(|n| segment(100 + n, 0, 9000, 20)).collect::<Vec<_>>();
     let version = |n| Version { levels: vec![flushed(n), level.clone()] };
     let plan = |picker: &mut Picker, n| picker.pick(&shape, &version(n));
-    assert_eq!(
-        plan(&mut picker, 5).map(|plan| (plan.level, plan.class)),
-        Some((1, Class::Shape)),
-        "16 times too large"
-    );
-    assert_eq!(plan(&mut picker, 8).map(|plan| (plan.level, plan.class)), Some((0, Class::Stall)));
-    let most = picker.pick(&leveldb, &version(12));
-    assert_eq!(most.map(|plan| (plan.level, plan.class)), Some((1, Class::Stall)), "LevelDB takes what is most over");
+    assert_eq!(plan(&mut picker, 5).map(|plan| plan.level), Some(1), "16 times too large");
+    assert_eq!(plan(&mut picker, 8).map(|plan| plan.level), Some(0));
+    assert_eq!(picker.pick(&leveldb, &version(12)).map(|plan| plan.level), Some(1), "LevelDB takes what is most over");
+    let urgency = |n, level: &[Arc<Segment>]| shape.urgency(&Version { levels: vec![flushed(n), level.to_vec()] });
+    assert_eq!([5, 8].map(|n| urgency(n, &level)), [Some(Class::Shape), Some(Class::Stall)]);
+    assert_eq!([3, 4].map(|n| urgency(n, &[])), [None, Some(Class::Shape)]);
     assert!(Class::Stall > Class::Shape && Class::Shape > Class::Tidy);
 }
 
@@ -123,7 +121,7 @@ fn a_segment_that_is_looked_at_in_vain_is_merged() {
     assert!((0..99).all(|_| !picker.fruitless(&shape, &level[1])) && picker.pick(&shape, &version).is_none());
     assert!(picker.fruitless(&shape, &level[1]), "the hundredth");
     let plan = picker.pick(&shape, &version).expect("worn");
-    assert_eq!((plan.reason, plan.class, plan.inputs[0].id), (Reason::Seek, Class::Tidy, 1));
+    assert_eq!((plan.reason, plan.inputs[0].id), (Reason::Seek, 1));
     assert!(picker.pick(&shape, &version).is_none(), "once");
     let large = segment(9, 0, 1, 4000);
     assert_eq!((1..).find(|_| picker.fruitless(&shape, &large)), Some(1000), "a look for 16 KB");

@@ -1,8 +1,8 @@
 //! Commits that were decided and applied in part (`txn::large`). Their stored writes go before what pages hold: all that
 //! such a commit wrote stays locked until it is applied, so nobody wrote there later.
 //!
-//! That is so where all of the log could be read. Otherwise the commit may have ended long ago, and rows in pages may be
-//! newer than what it wrote: then the pages alone count.
+//! That is so where all of the log could be read and no page is of another time. Otherwise the commit may have ended long
+//! ago, and rows in pages may be newer than what it wrote: then the pages alone count.
 
 use super::{Names, Rows, SalvageReport, View};
 use crate::db::catalog::CATALOG;
@@ -31,8 +31,8 @@ impl Decided {
 }
 
 impl View {
-    /// The commits that the catalog names.
-    pub(super) fn decided(&self, names: &Names, report: &mut SalvageReport) -> Result<Decided> {
+    /// The commits that the catalog names; those whose writes are whole, if all pages are `current`.
+    pub(super) fn decided(&self, names: &Names, current: bool, report: &mut SalvageReport) -> Result<Decided> {
         let mut decided = Decided { commits: Vec::new(), paths: HashSet::default() };
         let mut lost = 0;
         for writes in names.unfinished.values() {
@@ -41,7 +41,7 @@ impl View {
                 paths.push(path(keyspace, key));
                 Ok(())
             };
-            if self.is_current && self.writes(writes, &mut each)? {
+            if current && self.writes(writes, &mut each)? {
                 decided.commits.push(*writes);
                 decided.paths.extend(paths);
             } else {
