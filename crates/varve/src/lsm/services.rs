@@ -495,9 +495,8 @@ impl Services {
     /// Merges something in the keyspace whose turn it is, of those that have something to merge; whether one had. What
     /// is wrong with one keyspace holds up no other.
     fn merge_some(&self) -> Result<bool> {
-        let (mut merged, mut unmerged, mut keyspaces) = (false, None, self.keyspaces());
-        self.turns.order(&mut keyspaces);
-        for lsm in &keyspaces {
+        let (mut merged, mut unmerged) = (false, None);
+        for (class, lsm) in &self.turns.order(self.keyspaces()) {
             let result = lsm.merge_some();
             let stuck = result.as_ref().err().filter(|_| lsm.is_full()).cloned();
             lsm.0.stuck.set(Stuck::MERGE, stuck);
@@ -506,7 +505,7 @@ impl Services {
                 Err(error) => unmerged = unmerged.or(Some(error)),
             }
             if merged {
-                self.turns.took(lsm.keyspace());
+                self.turns.took(*class, lsm.keyspace());
                 break;
             }
         }

@@ -1,5 +1,6 @@
 //! Whose turn it is to merge, of all LSM keyspaces of a database: what keeps writers from having to wait goes first,
-//! what only tidies up last; among merges of one class the keyspaces take turns.
+//! what only tidies up last; among merges of one class the keyspaces take turns. Nobody waits for ever: after some merges
+//! of the first class in a row the next one goes by turns alone.
 
 use super::index::Lsm;
 use super::picker::Class;
@@ -7,26 +8,57 @@ use std::cmp::Reverse;
 use varve_rt::Mutex;
 use varve_volume::KeyspaceId;
 
-/// The keyspace that merged last.
-#[derive(Default)]
-pub(super) struct Turns(Mutex<Option<KeyspaceId>>);
+/// Most merges in a row that keep writers from having to wait (assumed).
+const IN_A_ROW: u32 = 7;
 
-impl Turns {
-    /// A keyspace has merged.
-    pub fn took(&self, keyspace: KeyspaceId) {
-        *self.0.lock() = Some(keyspace);
+#[derive(Default)]
+pub(super) struct Turns(Mutex<State>);
+
+#[derive(Clone, Copy, Default)]
+struct State {
+    /// The keyspace that merged last to keep writers from having to wait.
+    urgent: Option<KeyspaceId>,
+    /// So many such merges were made one after the other.
+    in_a_row: u32,
+    /// The keyspace that merged last by turns.
+    last: Option<KeyspaceId>,
+}
+
+impl State {
+    /// Sorts as the turns come.
+    fn turn(self, class: Class, keyspace: KeyspaceId) -> (Reverse<Class>, bool, KeyspaceId) {
+        let (class, last) = match class {
+            _ if self.in_a_row == IN_A_ROW => (Class::Stall, self.last),
+            Class::Stall => (class, self.urgent),
+            _ => (class, self.last),
+        };
+        (Reverse(class), last.is_some_and(|last| keyspace <= last), keyspace)
     }
 
-    /// Puts keyspaces into the order of their turns.
-    pub fn order(&self, keyspaces: &mut [Lsm]) {
-        let last = *self.0.lock();
-        keyspaces.sort_by_cached_key(|lsm| turn(lsm.urgency(), lsm.keyspace(), last));
+    fn took(&mut self, class: Class, keyspace: KeyspaceId) {
+        assert!(self.in_a_row <= IN_A_ROW, "others have their turn");
+        *self = match class {
+            Class::Stall if self.in_a_row < IN_A_ROW => {
+                State { urgent: Some(keyspace), in_a_row: self.in_a_row + 1, ..*self }
+            }
+            _ => State { in_a_row: 0, last: Some(keyspace), ..*self },
+        };
     }
 }
 
-/// Sorts as the turns come.
-fn turn(class: Class, keyspace: KeyspaceId, last: Option<KeyspaceId>) -> (Reverse<Class>, bool, KeyspaceId) {
-    (Reverse(class), last.is_some_and(|last| keyspace <= last), keyspace)
+impl Turns {
+    /// Keyspaces in the order of their turns, with how urgent their next merges are.
+    pub fn order(&self, keyspaces: Vec<Lsm>) -> Vec<(Class, Lsm)> {
+        let state = *self.0.lock();
+        let mut all: Vec<(Class, Lsm)> = keyspaces.into_iter().map(|lsm| (lsm.urgency(), lsm)).collect();
+        all.sort_by_key(|(class, lsm)| state.turn(*class, lsm.keyspace()));
+        all
+    }
+
+    /// A keyspace has merged.
+    pub fn took(&self, class: Class, keyspace: KeyspaceId) {
+        self.0.lock().took(class, keyspace);
+    }
 }
 
 impl Lsm {
@@ -49,31 +81,33 @@ mod tests {
     #[test]
     fn what_prevents_a_stall_goes_before_tidying_and_others_take_turns() {
         use Class::{Shape, Stall, Tidy};
-        let order = |classes: [Class; 4], last| {
+        let order = |classes: [Class; 4], state: State| {
             let mut all: Vec<u32> = (0..4).collect();
-            all.sort_by_key(|n| turn(classes[*n as usize], KeyspaceId(*n), last));
+            all.sort_by_key(|n| state.turn(classes[*n as usize], KeyspaceId(*n)));
             all
         };
-        assert_eq!(order([Tidy, Tidy, Shape, Stall], None), [3, 2, 0, 1]);
-        assert_eq!(order([Shape; 4], Some(KeyspaceId(1))), [2, 3, 0, 1]);
-        assert_eq!(order([Stall, Shape, Stall, Tidy], Some(KeyspaceId(0))), [2, 0, 1, 3]);
+        let after = |last, in_a_row| {
+            let last = Some(KeyspaceId(last));
+            State { urgent: last, in_a_row, last }
+        };
+        assert_eq!(order([Tidy, Tidy, Shape, Stall], State::default()), [3, 2, 0, 1]);
+        assert_eq!(order([Shape; 4], after(1, 0)), [2, 3, 0, 1]);
+        assert_eq!(order([Stall, Shape, Stall, Tidy], after(0, IN_A_ROW - 1)), [2, 0, 1, 3]);
+        assert_eq!(order([Stall, Shape, Stall, Tidy], after(0, IN_A_ROW)), [1, 2, 3, 0], "others have their turn");
     }
 
-    /// Of keyspaces that always have something of one class to do none waits longer than a round.
+    /// Whatever is urgent meanwhile, who has something to merge waits no longer than all others a few times.
     #[test]
-    fn nobody_of_a_class_is_left_behind() {
-        let (mut rng, mut last) = (Rng::from_seed(1), None);
-        let mut waited = [0u32; 7];
-        for _ in 0..2000 {
-            // What tidies up comes and goes beside them, and is never first.
-            let class = |n: usize| if n < 5 || rng.one_in(2) { Class::Shape } else { Class::Tidy };
+    fn nobody_waits_for_ever() {
+        let (mut rng, mut state, mut waited) = (Rng::from_seed(1), State::default(), [0u32; 7]);
+        for _ in 0..5000 {
+            let class = |n: usize| if n < 2 && !rng.one_in(9) { Class::Stall } else { Class::Shape };
             let classes: Vec<Class> = (0..7).map(class).collect();
-            let first = (0..7).min_by_key(|n| turn(classes[*n], KeyspaceId(*n as u32), last)).expect("there are seven");
-            assert_eq!(classes[first], Class::Shape);
-            waited.iter_mut().take(5).for_each(|waited| *waited += 1);
+            let first = (0..7).min_by_key(|n| state.turn(classes[*n], KeyspaceId(*n as u32))).expect("there are seven");
+            waited.iter_mut().for_each(|waited| *waited += 1);
             waited[first] = 0;
-            last = Some(KeyspaceId(first as u32));
-            assert!(waited.iter().all(|waited| *waited < 7), "{waited:?}");
+            state.took(classes[first], KeyspaceId(first as u32));
+            assert!(waited.iter().all(|waited| *waited <= 7 * (IN_A_ROW + 1)), "{waited:?}");
         }
     }
 }

@@ -34,7 +34,6 @@ mod lsm;
 mod lsm_full;
 mod lsm_model;
 mod lsm_reads;
-mod lsm_turns;
 mod misplaced_pages;
 mod native_flash;
 mod near;
