@@ -12,6 +12,7 @@ const ALIGN: usize = 4096;
 const LARGE: usize = 1 << 20;
 
 const _: () = assert!(ALIGN.is_power_of_two() && ALIGN.is_multiple_of(size_of::<u64>()));
+const _: () = assert!(ALIGN.is_multiple_of(crate::device::BLOCK), "what is aligned suits a device's blocks");
 
 /// A zeroed heap buffer aligned to 4096 bytes, of any length.
 pub struct AlignedBuf {
@@ -96,6 +97,7 @@ pub(crate) fn address_space() -> Option<u64> {
 
 /// Allocations below this stay on ordinary pages: the system call would cost more than it gains.
 const HUGE_FROM: usize = 4 << 20;
+const _: () = assert!(HUGE_FROM >= 2 * ALIGN, "whole pages lie within what huge ones are wished for");
 
 /// Asks the system to back memory with huge pages (Linux: 2 MiB), so that random accesses to it miss the processor's
 /// address cache less often. Call it before the memory is first touched. A hint: refused or unknown, it changes

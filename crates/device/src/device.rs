@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 /// The block of files and of the memory device, bytes: offsets, lengths and memory are multiples of it.
 pub const BLOCK: usize = 4096;
+const _: () = assert!(BLOCK.is_power_of_two() && BLOCK <= u32::MAX as usize);
 
 /// What sort of storage is behind a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -39,6 +39,9 @@ impl Op {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stream(u8);
 
+const _: () =
+    assert!(Stream::NONE.0 < Stream::LOG.0 && Stream::BULK.0 < Stream::FIXED, "streams have codes of their own");
+
 impl Stream {
     /// Nothing is known.
     pub const NONE: Stream = Stream(0);
@@ -181,6 +184,7 @@ impl Io {
     /// Panics if `at` is past the end.
     pub fn split_at(self, at: usize) -> (Io, Io) {
         let Io { op, offset, buf: IoBuf { ptr, len, access }, stream } = self;
+        assert!(op != Op::Flush, "a flush has no parts");
         assert!(at <= len, "split at {at} of a request of {len} bytes");
         let first = IoBuf { ptr, len: at, access };
         let rest = IoBuf { ptr: ptr.wrapping_add(at), len: len - at, access };

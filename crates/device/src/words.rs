@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 const WORD: usize = 8;
+const _: () = assert!(size_of::<AtomicU64>() == WORD && align_of::<AtomicU64>() <= WORD);
 
 /// A view of such memory: whole words.
 #[derive(Clone, Copy)]
@@ -86,6 +87,7 @@ impl<'a> Words<'a> {
     /// Overwrites the bytes from `at` on.
     #[inline]
     pub fn store(self, at: usize, bytes: &[u8]) {
+        debug_assert!(at <= self.len && bytes.len() <= self.len - at, "what is stored lies within the memory");
         let (head, rest) = bytes.split_at(to_boundary(at).min(bytes.len()));
         let (whole, tail) = rest.as_chunks();
         let (middle, end) = (at + head.len(), at + bytes.len());

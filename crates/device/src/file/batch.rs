@@ -86,6 +86,8 @@ pub(super) fn start(inner: &Arc<Inner>, batch: Vec<(Io, Option<DeviceError>)>) -
     let mut batch = Batch { inner: inner.clone(), ring, slots, flying: 0, started, broken: false };
     batch.fly();
     batch.run_rest();
+    let begun = |slot: &Slot| slot.flying || slot.result.is_some();
+    debug_assert!(batch.slots.iter().all(begun), "a request is in flight or has ended");
     batch.reap();
     batch.retire();
     Ticket::pending(batch.slots.len(), Box::new(batch))
@@ -132,6 +134,7 @@ impl Batch {
                     assert!(n <= queued.len() - *begun, "no more begins than is queued");
                     for &i in &queued[*begun..*begun + n] {
                         let slot = &mut self.slots[i];
+                        assert!(!slot.flying && slot.result.is_none(), "a request begins once");
                         slot.flying = true;
                         if slot.stream == 0 {
                             self.inner.goes_without(&slot.io);
@@ -205,6 +208,7 @@ impl Batch {
         let slot = &mut self.slots[i];
         assert!(slot.flying, "a completion belongs to a request in flight");
         slot.flying = false;
+        assert!(self.flying > 0, "requests in flight are counted");
         self.flying -= 1;
         let (io, inner) = (&slot.io, &*self.inner);
         let result = match result {
@@ -268,6 +272,11 @@ impl Batch {
 
 impl Completion for Batch {
     fn wait(&mut self, i: usize) -> Result<(), DeviceError> {
+        let slot = &self.slots[i];
+        assert!(
+            slot.flying || slot.result.is_some(),
+            "a request that is waited for is in flight, or its result is there"
+        );
         while self.slots[i].result.is_none() {
             self.wait_some();
         }

@@ -268,6 +268,7 @@ impl Inner {
 
     /// Lengthens the file. On an error the old length is restored as far as possible.
     fn grow(&self, (old, len): (u64, u64), prewrite: bool) -> Result<(), DeviceError> {
+        debug_assert!(self.growing.is_locked(), "one changes the length at a time");
         assert!(len > old && (old | len).is_multiple_of(device::BLOCK as u64), "a file grows by whole blocks");
         let fail = |errno| DeviceError::from_errno(OpKind::SetLen, &self.name, old, len - old, errno);
         // What lies past the last whole block is no part of the device and must not show up as its bytes.
@@ -287,6 +288,7 @@ impl Inner {
     }
 
     fn write_zeros(&self, from: u64, to: u64) -> Result<(), DeviceError> {
+        assert!(from < to && (from | to).is_multiple_of(device::BLOCK as u64), "zeros fill whole blocks");
         let zeros = AlignedBuf::new((1 << 20).min((to - from) as usize));
         let mut at = from;
         while at < to {

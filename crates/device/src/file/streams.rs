@@ -19,6 +19,7 @@ use varve_rt::Mutex;
 const SHORT: u64 = 2;
 const MEDIUM: u64 = 3;
 const LONG: u64 = 4;
+const _: () = assert!(SHORT < MEDIUM && MEDIUM < LONG && LONG <= 5, "lifetimes are RWH_WRITE_LIFE_*, in their order");
 
 const IGNORED: &str = "write streams are ignored, a file and a drive without any keep none apart";
 const REFUSED: &str = "the system takes no word of how long writes stay (F_SET_RW_HINT)";

@@ -74,6 +74,7 @@ pub trait FlashArray {
     /// Reads the first bytes of the spare areas of several pages: as many bytes of each as fit `spares`.
     fn read_spares(&mut self, at: u64, pages: &[Page], spares: &mut [u8]) -> Vec<Result<Span, FlashError>> {
         let bytes = spares.len() / pages.len().max(1);
+        assert_eq!(spares.len(), bytes * pages.len(), "each page has as many bytes for its spare area");
         let each = pages.iter().zip(spares.chunks_mut(bytes.max(1)));
         each.map(|(page, spare)| self.read(at, *page, &mut [], spare)).collect()
     }

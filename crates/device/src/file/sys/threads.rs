@@ -66,9 +66,10 @@ impl Job {
         let result = result.map_or_else(|errno| -errno, |n| i32::try_from(n).expect("one call transfers less"));
         let mut there = self.answers.there.lock();
         there.push_back((self.tag, result));
-        self.open.fetch_sub(1, Relaxed);
+        let open = self.open.fetch_sub(1, Relaxed);
         drop(there);
         self.answers.some.notify_one();
+        assert!(open > 0, "what is answered was handed over");
     }
 }
 
