@@ -21,6 +21,7 @@ pub fn read_pages(
     into: &mut [u8],
 ) -> Vec<Result<CostClass, VolumeError>> {
     let size = store.page_size();
+    assert!(into.len().is_multiple_of(size), "whole pages are read");
     let pages = into.chunks_exact_mut(size).zip(first.0..).map(|(page, id)| {
         assert_aligned(page, size);
         // SAFETY: an aligned page of `into`, which outlives the ticket; used by nobody else until it was waited for

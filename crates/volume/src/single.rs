@@ -69,6 +69,7 @@ impl Admin for Single {}
 
 /// An offset past the end of any device.
 const NOWHERE: u64 = 1 << 62;
+const _: () = assert!(NOWHERE.is_multiple_of(32768), "what lies nowhere is out of range, and not misaligned");
 
 impl Single {
     /// Pages of `page_size` bytes over `device`, as many as it has room for.
@@ -245,6 +246,7 @@ impl PageCompletion for Pending {
             Under::Ticket(ticket) => ticket.wait(self.runs[i] as usize),
             Under::Done(result) => result.clone(),
         };
+        assert!(self.left > 0, "a request is waited for once");
         self.left -= 1;
         if let Err(source) = done {
             self.totals.errors.fetch_add(1, Relaxed);

@@ -32,6 +32,15 @@ pub enum WriteWhy {
     Load,
 }
 
+// Counters are kept by a reason's number.
+const _: () = {
+    let mut i = 0;
+    while i < WriteWhy::ALL.len() {
+        assert!(WriteWhy::ALL[i] as usize == i, "reasons are listed in the order of their numbers");
+        i += 1;
+    }
+};
+
 impl WriteWhy {
     /// All of them, in the order of their numbers.
     pub const ALL: [WriteWhy; 4] =

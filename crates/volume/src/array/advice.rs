@@ -86,7 +86,10 @@ fn parts(question: &Question, places: &[usize]) -> Vec<Part> {
         let own = question.loads.iter().zip(places).filter(|(_, place)| **place == drive).map(|(load, _)| load);
         part(plan, &own.collect::<Vec<_>>(), whole)
     });
-    each.collect()
+    let each: Vec<Part> = each.collect();
+    let shares: f64 = each.iter().map(|part| part.load).sum();
+    debug_assert!(whole < 1e-9 || (shares - 1.0).abs() < 1e-6, "the shares of a load add up to all of it");
+    each
 }
 
 impl ArrayPlan {

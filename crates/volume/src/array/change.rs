@@ -42,6 +42,7 @@ impl Array {
         let NewDrive { device, blank } = drive;
         let slots = self.slots_of_new(&state, &view, &device)?;
         let number = vacant(&state, &view);
+        assert!(view.members.get(number).is_none_or(|member| !member.is_there), "a drive comes to a vacant place");
         if number >= MOST_DRIVES {
             return Err(invalid(format!("an array has {MOST_DRIVES} drives at most: drain one first")));
         }

@@ -67,6 +67,7 @@ impl Counts {
         assert!(passed.is_finite(), "events have times");
         if passed > 0.0 {
             let left = (-passed / half_life).exp2();
+            debug_assert!((0.0..=1.0).contains(&left), "what lies back counts less and less");
             for count in [&mut self.reads, &mut self.writes, &mut self.read_bytes, &mut self.write_bytes] {
                 *count *= left;
             }

@@ -205,6 +205,7 @@ fn whole((bytes, row): &Row) -> Result<(), CurveError> {
 /// Seconds per MB at a share of reads.
 fn at(row: &[(f64, f64)], share: f64) -> f64 {
     let share = share.clamp(0.0, 1.0);
+    debug_assert!(row.len() > 1, "a row was measured with writes alone and with reads alone, at least");
     let above = row.partition_point(|(r, _)| *r < share).clamp(1, row.len() - 1);
     let ((r0, t0), (r1, t1)) = (row[above - 1], row[above]);
     t0 + (t1 - t0) * (share - r0) / (r1 - r0)

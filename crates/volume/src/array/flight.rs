@@ -176,6 +176,7 @@ pub(super) struct Moving {
 impl Moving {
     /// Of writes that go to one slot still.
     pub fn new(from: Place, to: Place, extent: u64) -> Moving {
+        assert!(from.drive != to.drive, "an extent moves to another drive");
         Moving { from, to, mirrored: false, written: Marks::new(extent), spoiled: Arc::default() }
     }
 
@@ -346,7 +347,13 @@ pub(super) fn submit(
     let all = requests.last().map_or(0, |last| last.parts.end);
     assert!(of_requests && all == parts.len(), "each part is of one request");
     let each = queues.into_iter().zip(&view.members);
-    let tickets = each.map(|(queue, member)| (!queue.is_empty()).then(|| member.device.submit(queue))).collect();
+    let given = |(queue, member): (Vec<Io>, &Arc<Member>)| {
+        let pieces = queue.len();
+        let ticket = (pieces > 0).then(|| member.device.submit(queue));
+        assert_eq!(ticket.as_ref().map_or(0, Ticket::len), pieces, "a drive answers for every piece");
+        ticket
+    };
+    let tickets = each.map(given).collect();
     let count = requests.len();
     let flight = Flight { tickets, requests, parts, view, totals: totals.clone(), started };
     Ticket::pending(count, Box::new(flight))

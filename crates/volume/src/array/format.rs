@@ -187,9 +187,11 @@ fn generation_at(block: &[u8], at: usize) -> Generation {
 
 /// A block of the map: number `index` of them.
 pub(super) fn encode_map(sequence: u64, index: u32, array: &Id, entries: &[Entry]) -> Vec<u8> {
+    assert!(entries.len() <= ENTRIES, "a block of the map has room for its entries");
     let mut block = vec![0; BLOCK];
     entries.iter().enumerate().for_each(|(i, entry)| put_entry(&mut block, HEADER + i * ENTRY, entry));
     seal(&mut block, Kind::Map, (sequence, index), entries.len() as u32, array);
+    debug_assert!(decode_map(&block, sequence, index, array).is_some(), "a map that is written can be read");
     block
 }
 
@@ -201,6 +203,7 @@ pub(super) fn decode_map(block: &[u8], sequence: u64, index: u32, array: &Id) ->
 impl Change {
     /// The change as block `index` of a journal.
     pub fn encode(&self, sequence: u64, index: u32, array: &Id) -> Vec<u8> {
+        assert!(self.entries.len() <= CHANGES, "a change that does not fit its block is a new map");
         let mut block = vec![0; BLOCK];
         put_generation(&mut block, 40, self.generation);
         put_longs(&mut block, 56, &[self.sizes.len, self.sizes.zero_from]);
@@ -210,6 +213,7 @@ impl Change {
         put(&mut block, TOUCHED + 4, &self.touched.map_or(0, |place| place.slot).to_le_bytes());
         self.entries.iter().enumerate().for_each(|(i, entry)| put_entry(&mut block, CHANGED + i * ENTRY, entry));
         seal(&mut block, Kind::Change, (sequence, index), self.entries.len() as u32, array);
+        debug_assert!(Change::decode(&block, sequence, index, array).is_some(), "a change that is written can be read");
         block
     }
 

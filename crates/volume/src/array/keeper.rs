@@ -234,7 +234,8 @@ impl Keeper {
             let shares = plan.shares(self.array.usage().len());
             self.array.set_shares(shares).inspect_err(|e| self.end_work(Some(e)))?;
         }
-        self.state.lock().work = Work::Plan;
+        let before = std::mem::replace(&mut self.state.lock().work, Work::Plan);
+        assert!(before == Work::Starting, "nobody takes over a plan that starts");
         self.woken.set();
         Ok(moves)
     }
@@ -292,6 +293,7 @@ impl Keeper {
         let mut state = self.state.lock();
         self.refuse_second(&state)?;
         assert!(state.queue.is_empty() && work != Work::Nothing, "work that ended left nothing");
+        assert!(!state.moves.running, "one piece of work is done at a time");
         (state.work, state.moves.error, state.moves.running) = (work, None, true);
         self.idle.reset();
         Ok(state)
@@ -476,7 +478,8 @@ impl Keeper {
             match self.array.retire_drive(drive) {
                 Ok(true) => {}
                 Ok(false) => {
-                    self.state.lock().work = work;
+                    let before = std::mem::replace(&mut self.state.lock().work, work);
+                    assert!(before == Work::Retire(drive), "a drive is retired by who emptied it alone");
                     varve_rt::sleep(self.options.again);
                     return true;
                 }

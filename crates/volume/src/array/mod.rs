@@ -70,6 +70,10 @@ const UNITS: (u64, u64, u64) = (64 << 10, 8 << 20, 64 << 10);
 pub const MOST_DRIVES: usize = 64;
 /// Bytes of a write of zeros.
 const ZEROS: usize = 1 << 20;
+// What is chosen unless somebody says otherwise is accepted, and every extent has whole chunks and units.
+const _: () = assert!(EXTENT >= EXTENTS.0 && EXTENT <= EXTENTS.1 && EXTENT.is_multiple_of(EXTENTS.2));
+const _: () = assert!(UNIT >= UNITS.0 && UNIT <= UNITS.1 && EXTENT.is_multiple_of(UNIT));
+const _: () = assert!(EXTENTS.2.is_multiple_of(flight::CHUNK) && ZEROS.is_multiple_of(format::BLOCK));
 
 /// Several drives as one device.
 pub struct Array {
@@ -366,6 +370,7 @@ impl Array {
         let first = map.entries.len();
         map.entries.extend(taken.iter().map(|taken| taken.entry));
         map.len = len;
+        assert!(len <= map.room(), "an array that grew has extents for its length");
         let (zero_from, changed) = (state.zero_from.max(len), first..map.entries.len());
         self.note(state, view, (&map, zero_from), changed, None)?;
         self.use_map(map, view.moving.clone(), state);
@@ -397,6 +402,7 @@ impl Array {
     fn use_view(&self, next: View, state: &mut State) {
         debug_assert_eq!(next.map.fault(&state.slots.counts()), None);
         assert!(state.zero_from >= next.map.len, "what is in use is not said to be blank");
+        assert!(state.zero_from <= next.map.room(), "what is blank lies within the extents");
         let uses = next.uses.clone().with_room(next.map.entries.len());
         let mut view = self.view.lock();
         state.old.retain(|old| old.strong_count() > 0);

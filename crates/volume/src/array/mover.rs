@@ -24,6 +24,7 @@ use varve_rt::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Bytes copied at a time.
 const PIECE: u64 = 1 << 20;
+const _: () = assert!(PIECE >= CHUNK && PIECE.is_multiple_of(CHUNK), "a piece has whole chunks");
 /// Rounds of copying what was written meanwhile, at most.
 const ROUNDS: u32 = 32;
 /// How long to wait for requests that are under way.
@@ -137,6 +138,7 @@ impl Array {
         let mut state = self.state.lock();
         let view = self.view();
         assert!(drive < view.members.len(), "the drive is one of the array");
+        assert!(view.moving.is_none(), "one extent moves at a time");
         let Some(from) = view.map.entries.get(index).map(|entry| entry.place) else { return Ok(Err(Moved::Gone)) };
         if usize::from(from.drive) == drive {
             return Ok(Err(Moved::There));

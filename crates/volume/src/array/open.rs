@@ -121,6 +121,7 @@ impl Array {
         });
         let (drives, journal_blocks) = (drives.collect(), JOURNAL_BLOCKS);
         let shape = Shape { array: id, layout, extent, data_at, map_blocks, journal_blocks, drives };
+        assert!(shape.tables_end() <= shape.data_at, "extents lie behind the tables");
         let records = Records::create(&devices, shape)?;
         distinct(&devices, &records)?;
         let map = super::Map { extent, unit: records.shape.layout.unit(extent), data_at, len: 0, entries: Vec::new() };

@@ -111,6 +111,8 @@ impl Records {
         }
         let sizes = Sizes { len: map.len, zero_from, extents: map.entries.len() as u32 };
         assert!(changed.end <= map.entries.len(), "what changed is there");
+        let Shape { extent, data_at, .. } = self.shape;
+        assert!((map.extent, map.data_at) == (extent, data_at), "the extents lie as the superblock says");
         let done = self.change(drives, sizes, (&map.entries, changed), touched);
         // Some drives may have it: another change could contradict it.
         done.inspect_err(|e| self.failed = Some(e.clone()))

@@ -159,6 +159,7 @@ impl Slots {
 
     /// A drive comes, with so many slots of which those from `blank_from` on read as zeros, or goes, and has none.
     pub fn set_drive(&mut self, number: usize, count: u32, blank_from: u32) {
+        assert!(blank_from <= count, "blank slots are slots");
         let slots = DriveSlots { count, next: 0, free: BTreeSet::new(), blank_from, closed: false };
         if number == self.0.len() {
             self.0.push(slots);

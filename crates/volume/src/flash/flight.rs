@@ -86,7 +86,9 @@ impl Slot {
         let is_read = io.op == Op::Read;
         let mut bytes = vec![0; if is_read { len } else { 0 }];
         let mut places = bytes.chunks_mut(page);
-        for part in self.begun.as_mut().map_err(|e| e.clone())? {
+        let begun = self.begun.as_mut().map_err(|e| e.clone())?;
+        assert!(!is_read || begun.len() * page == len, "each page that is read has its part of the request");
+        for part in begun {
             let place = places.next().unwrap_or_default();
             let done = match part {
                 Part::Ticket(ticket) => ticket.wait(0),

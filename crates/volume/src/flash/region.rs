@@ -178,6 +178,7 @@ impl Region {
 
     /// What the delta records of a page turned out to be that was read from where nobody knew of them.
     pub(super) fn counted(&self, page: u64, from: Page, found: Found) {
+        debug_assert!(found.used <= self.scheme.n, "a page has no more records than places for them");
         let used = if found.torn { self.scheme.n } else { found.used };
         self.ftl.lock().found_appends(page - self.first, from, used);
     }

@@ -248,6 +248,8 @@ impl TierState {
     /// So many bytes will be written to a slot that a page got.
     pub fn spend(&mut self, bytes: u64) {
         self.life.spent += bytes;
+        let within = self.options.budget.is_none_or(|budget| self.life.spent <= budget);
+        assert!(within, "no more is admitted on a day than its budget");
         self.counters.slot_bytes += bytes;
     }
 

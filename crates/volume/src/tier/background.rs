@@ -123,6 +123,7 @@ impl Tier {
             unsafe { Io::write(part.at(a.slot), a.bytes.as_ptr(), a.bytes.len(), false) }
         });
         let mut ticket = part.device.submit(ios.collect());
+        assert_eq!(ticket.len(), batch.len(), "a device answers every request");
         let mut failed = None;
         for (i, Admission { page, slot, .. }) in batch.iter().enumerate() {
             let done = ticket.wait(i);
@@ -204,6 +205,7 @@ impl Tier {
             unsafe { Io::read(part.at(m.slot), m.bytes.as_mut_ptr(), size) }
         });
         let mut ticket = part.device.submit(reads.collect());
+        assert_eq!(ticket.len(), moves.len(), "a device answers every request");
         let mut result = Ok(());
         for (i, m) in moves.iter_mut().enumerate() {
             let done = ticket.wait(i);

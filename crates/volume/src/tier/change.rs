@@ -46,6 +46,7 @@ impl Tier {
         *self.life_asked.lock() = None;
         let mut at = self.maintenance.lock();
         let mut state = self.state.lock();
+        assert!(state.part.is_none(), "one fast device is in use at a time");
         state.counters.attached += 1;
         state.counters.maps += 1;
         state.counters.map_bytes += bytes;

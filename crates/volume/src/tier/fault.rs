@@ -137,6 +137,7 @@ impl Tier {
         *self.promises.fast.0.lock() = None;
         *self.promises.noted.lock() = false;
         let mut state = self.state.lock();
+        assert!(state.part.is_none(), "a device never gets better, but for another one in its place");
         (state.standing, state.failures) = (Standing::Good, 0);
         Ok(())
     }

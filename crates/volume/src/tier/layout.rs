@@ -46,6 +46,10 @@ const _: () = assert!(MOST as u128 + ((u32::MAX as u128) << 15) < u64::MAX as u1
 
 /// Fewest slots of a tier.
 const LEAST: u32 = 8;
+const _: () = assert!(
+    u32::MAX as usize / ENTRIES + 2 * (u32::MAX as usize) / RECORDS + 2 <= u32::MAX as usize,
+    "the blocks of the largest map are counted with 32 bits"
+);
 
 /// Where things are on the fast device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -28,6 +28,7 @@ pub(super) struct Lru2 {
 /// Ranks of pages with one reference lie below those with two: times stay far below this (three centuries of
 /// nanoseconds).
 const SPAN: f64 = 1e19;
+const _: () = assert!(SPAN > 300.0 * 365.0 * 86_400e9, "no clock reaches the span between two ranks");
 
 impl Lru2 {
     fn new(style: Style, takes_dirty: bool, clean_first: bool) -> Lru2 {

@@ -107,6 +107,7 @@ impl Slots {
         ranker: Ranker<'_>,
     ) {
         assert!(self.occupied == 0 && scan.len() == self.len(), "recovery comes first");
+        assert!(self.stale.is_empty() && self.records.is_empty(), "nothing was recorded before a recovery");
         self.scan = scan;
         for record in stale {
             if let Record::Freed { slot, page, lsn } = *record {
@@ -175,6 +176,7 @@ impl Slots {
 
     /// Versions of slots begin here, so that they differ from those of slots of the same number before.
     pub fn with_versions_from(mut self, version: u32) -> Slots {
+        assert!(self.occupied == 0 && self.map.is_empty(), "versions begin with empty slots");
         self.entries.iter_mut().for_each(|e| e.version = version);
         self
     }

@@ -407,6 +407,8 @@ impl Slots {
             // Closed: nobody gets it any more.
             return;
         }
+        let entry = &self.entries[slot as usize];
+        assert!(entry.state == SlotState::Free && entry.io == 0, "a slot that is free for others is empty and idle");
         let list = match self.stale.get(&slot).filter(|_| self.is_crowded(slot)) {
             Some(stale) if stale.iter().any(|s| s.rewritten.is_some()) => &mut self.blocked,
             Some(_) => &mut self.retired,
