@@ -94,6 +94,10 @@ impl Asides {
 
     /// Pages that could be set aside now.
     pub(super) fn room(&self) -> usize {
+        assert!(
+            self.slots.len() <= self.limit && self.free.len() <= self.slots.len(),
+            "free slots are among those made"
+        );
         self.limit - self.slots.len() + self.free.len()
     }
 
@@ -155,6 +159,7 @@ impl Asides {
         let slot = self.by_page.remove(&id)?;
         let removed = self.dirty.remove(&(self.slots[slot as usize].first, slot));
         assert!(removed, "a page set aside is on the dirty list");
+        assert_eq!(self.by_page.len(), self.dirty.len(), "the pages set aside are those on the dirty list");
         Some(slot)
     }
 
@@ -166,6 +171,7 @@ impl Asides {
         if !held || aside.writing || aside.lsn > durable {
             return None;
         }
+        assert!(aside.adopted.is_none(), "a page that a frame has taken over is written by that frame");
         let bytes: &mut AlignedBuf = Arc::make_mut(&mut aside.buf);
         page::seal(bytes, aside.id);
         aside.writing = true;
@@ -225,7 +231,8 @@ impl Instance {
         assert!(!aside.writing && aside.adopted.is_none(), "a slot that is free is nobody's");
         let before = asides.by_page.insert(aside.id, slot);
         assert!(before.is_none(), "a page is set aside once");
-        asides.dirty.insert((first, slot));
+        let new = asides.dirty.insert((first, slot));
+        assert!(new, "a slot is on the dirty list once");
         stats.kind(aside.kind).evicted_dirty.inc();
         stats.set_aside.inc();
         let removed = lists.dirty.remove(&(first, frame_slot));
@@ -307,7 +314,8 @@ impl Instance {
             }
             None if well => {
                 let keyspace = page::keyspace(&aside.buf);
-                lists.asides.take_out(id);
+                let left = lists.asides.take_out(id);
+                assert_eq!(left, Some(slot), "a page that is written stays in its slot until the write ends");
                 lists.asides.free.push(slot);
                 Some((id, keyspace))
             }

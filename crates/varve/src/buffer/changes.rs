@@ -103,6 +103,7 @@ impl Noted<'_> {
     /// Bytes from `at` on are overwritten.
     pub(super) fn overwritten(&self, at: usize, old: &[u8], new: &[u8]) {
         debug_assert_eq!(old.len(), new.len(), "bytes take the place of as many");
+        debug_assert!(at + new.len() <= usize::from(MANY), "an offset within a page fits its word");
         for (i, (old, new)) in old.iter().zip(new).enumerate() {
             if old != new && !self.note(at + i) {
                 return;

@@ -61,6 +61,7 @@ impl Pool {
         };
         charge(Cost::IoSubmit, 1);
         let ticket = self.store().submit(pages.iter().enumerate().map(request).collect());
+        assert_eq!(ticket.len(), pages.len(), "a store answers for every page that is written");
         self.counters.batch(pages.len());
         Ok(DirectWrite { ticket, frames, buf, keep, pool: self })
     }

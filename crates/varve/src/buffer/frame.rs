@@ -306,6 +306,7 @@ impl Frame {
         let end = |s: u32| Some(if s & REDIRTIED != 0 { s & !WRITING } else { s & !(WRITING | DIRTY) });
         let old = self.state.fetch_update(AcqRel, Acquire, end).expect("always some");
         assert!(old & WRITING != 0, "a write ends once");
+        assert!(old & (DIRTY | REDIRTIED) != REDIRTIED, "a page that changed again is dirty");
         old & REDIRTIED == 0
     }
 

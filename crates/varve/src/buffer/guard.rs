@@ -381,6 +381,7 @@ impl<'a> PageWrite<'a> {
     /// Sets the LSN of the last change: the end of the group that made it.
     pub fn stamp(&mut self, lsn: Lsn) {
         assert!(self.is_dirty(), "page {} is stamped but not dirty", self.id());
+        debug_assert!(lsn >= self.lsn(), "a page's LSN goes forwards");
         self.bytes_mut().header(|header| page::set_lsn(header, lsn));
     }
 }

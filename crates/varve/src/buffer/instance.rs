@@ -331,6 +331,7 @@ impl Instance {
         let slot = lists.free.pop().or_else(|| self.make_frames(lists))?;
         let before = self.frame(slot).state.fetch_and(!FREE, AcqRel);
         assert!(before == FREE, "a frame on the free list is free, and nothing else");
+        assert!(lists.in_use <= lists.allowed, "frames that are too many are retired when they become free");
         Some(slot)
     }
 
@@ -403,7 +404,8 @@ impl Instance {
         let frame = self.frame(slot);
         assert_eq!(frame.page.load(Acquire), NO_PAGE, "a page gets an empty frame");
         assert_eq!(frame.pins.load(Acquire), 0, "nobody has an empty frame pinned");
-        frame.state.store(UNCOMPARED, Release);
+        let before = frame.state.swap(UNCOMPARED, AcqRel);
+        assert_eq!(before, 0, "a frame that gets a page has no state left of another");
         frame.page.store(id.0, Release);
         self.table.insert(&self.frames, id, slot);
         true

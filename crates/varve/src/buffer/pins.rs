@@ -136,6 +136,7 @@ impl Pins<'_> {
         let more = self.frames.saturating_sub(frames as u64);
         if more > 0 {
             self.frames -= more;
+            debug_assert_eq!(self.frames, frames as u64, "what is kept was taken");
             self.room.give(more);
         }
     }

@@ -328,6 +328,7 @@ impl Checkpointer {
             return Err(Error::Poisoned(why.to_string()));
         }
         self.after.as_ref().inspect(|after| after.begins());
+        debug_assert!(self.running.is_locked(), "one checkpoint runs at a time");
         let t = self.log.begin_checkpoint();
         assert!(t >= self.log.completed_redo(), "a checkpoint begins at or after the redo point");
         if paced {
@@ -360,6 +361,8 @@ impl Checkpointer {
         };
         let point = self.redo_point(redo);
         assert!(point.is_none_or(|point| point <= redo), "redo does not begin after the pages that are written");
+        let forward = point.is_none_or(|point| point >= self.log.completed_redo());
+        assert!(forward || faults.has(Mistake::RedoFromFirstChange), "the redo point never goes back");
         self.log.complete_checkpoint(point.unwrap_or_else(|| self.log.completed_redo()))?;
         if point == Some(redo) {
             self.after.as_ref().inspect(|after| after.completed());

@@ -105,6 +105,17 @@ pub const LONGEST_NAME: usize = 24;
 const MOST: usize = 20;
 /// Most bytes of [`Features::encode_names`].
 pub(super) const NAMES: usize = MOST * (LONGEST_NAME + 1);
+const _: () = assert!(FEATURES.len() <= MOST && LONGEST_NAME <= u8::MAX as usize);
+const _: () = {
+    let (mut i, mut used) = (0, [0u64; FeatureClass::ALL.len()]);
+    while i < FEATURES.len() {
+        let Feature { name, bit, class } = FEATURES[i];
+        assert!(name.len() <= LONGEST_NAME && *bit < 64, "a feature has a bit, and a name that fits");
+        assert!(used[*class as usize] >> *bit & 1 == 0, "a bit stands for one feature of its class");
+        used[*class as usize] |= 1 << *bit;
+        i += 1;
+    }
+};
 
 /// The features that a database uses, known or not.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -90,7 +90,9 @@ impl Flusher {
                 // After this, an asker who does not see it cleared has raised `wanted` before we read it.
                 self.due.store(0, Ordering::SeqCst);
                 // A failure poisons the log, which tells everyone.
-                let _ = log.wait_durable(self.wanted.load(Ordering::SeqCst));
+                let wanted = self.wanted.load(Ordering::SeqCst);
+                assert!(wanted > 0, "what is wanted is said before when it is due");
+                let _ = log.wait_durable(wanted);
                 continue;
             }
             drop(log);

@@ -21,9 +21,13 @@ const _: () = assert!(BLOCK.is_power_of_two() && BLOCK.is_multiple_of(ALIGN) && 
 // Padding begins where a group could: its mark fits the smallest rest of a block.
 const _: () = assert!(PAD_MARK as u64 <= ALIGN);
 
+// The checksum is the last field of a header, and what it covers comes before it.
+const _: () = assert!(36 + size_of::<u32>() == GROUP_HEADER);
 const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"VGRP");
 const PAD_MAGIC: u32 = u32::from_le_bytes(*b"VPAD");
 const GROUP_VERSION: u8 = 1;
+// A reader tells a group from padding by the first word.
+const _: () = assert!(GROUP_MAGIC != PAD_MAGIC && GROUP_MAGIC != 0 && PAD_MAGIC != 0);
 
 /// What a group is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -67,6 +67,7 @@ impl Log {
         assert!(whole <= self.durable_lsn(), "what companions are told of as whole is durable");
         let companions = self.companions.lock().clone();
         let before = disk.sb.generation;
+        assert_eq!(sb.generation.number, before.number, "each generation follows the one before");
         sb.generation.number += 1;
         // After a failure nobody knows what is on media.
         let poison = |e: &crate::Error| self.poison(&format!("the generation of a device: {e}"));

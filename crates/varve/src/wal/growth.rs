@@ -62,6 +62,10 @@ impl Log {
 
     /// Takes over the room that the ring has now.
     pub(super) fn set_limit(&self, disk: &Disk) {
+        debug_assert!(
+            self.disk.is_locked(),
+            "the room that writers are told of changes under the lock of the superblock"
+        );
         let limit = disk.sb.ring.limit(self.kept_from(disk));
         let before = self.limit.swap(limit, Ordering::AcqRel);
         assert!(before <= limit, "room in the ring that was given is not taken back");
@@ -91,7 +95,8 @@ impl Log {
                 let _ = log.grow_by_a_step();
             }
             let _ = log.write_zeros();
-            log.growth.busy.store(false, Ordering::Release);
+            let busy = log.growth.busy.swap(false, Ordering::AcqRel);
+            assert!(busy, "one thread grows the ring ahead at a time");
         };
         match self.health().spawn("log-grower", life) {
             Ok(grower) => {
@@ -154,6 +159,7 @@ impl Log {
     }
 
     fn use_grown(&self, disk: &mut Disk, grown: Ring, written: bool) -> Result<()> {
+        debug_assert!(self.growth.turn.is_locked(), "who grows the ring has the turn");
         assert!(grown.device_len() <= self.dev.len(), "the device is as long as its ring");
         let kept = self.kept_from(disk);
         let before = disk.sb.ring.limit(kept);

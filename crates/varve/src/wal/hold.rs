@@ -30,6 +30,8 @@ impl Log {
         // Whatever is appended from here on lies at or after this position; the redo point, which only `disk` moves,
         // does not.
         let at = self.end_lsn();
+        let resumed = self.resumed.load(Ordering::Acquire);
+        assert!(!resumed || at >= self.completed_redo(), "the log ends at its redo point or later");
         self.held.compare_exchange(Lsn::MAX, at, Ordering::AcqRel, Ordering::Acquire).ok()?;
         drop(disk);
         Some(LogHold { log: self.clone(), at, mark: at })

@@ -364,6 +364,7 @@ impl Replay<'_> {
                 }
                 lsn = r.end;
             }
+            assert!(images > before.1 || lsn >= before.0, "but for an image, a page's LSN never goes back");
             Ok((before != (lsn, images)).then_some(lsn))
         };
         let done = self.pages.change(id, image.map(|_| keyspace), run[0].start, &mut change);
@@ -413,6 +414,11 @@ impl Replay<'_> {
             return Err(damage);
         }
         assert!(end.at >= self.report.redo && end.valid >= end.at, "the log ends after its redo point");
+        let report = &self.report;
+        assert!(
+            report.healed <= report.images && report.torn <= report.on_damaged,
+            "an image heals, a change finds torn"
+        );
         self.report.end = end.at;
         self.report.end_row = end.row.id();
         self.report.orphans = end.orphans;

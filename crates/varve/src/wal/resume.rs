@@ -13,7 +13,7 @@
 //! superblock that makes it; without a crash there is none.
 
 use super::features::LOG_GAPS;
-use super::format::block_ceil;
+use super::format::{BLOCK, block_ceil};
 use super::log::Log;
 use super::superblock::{MAX_RUNS, Run, Superblock};
 use crate::error::Result;
@@ -78,6 +78,7 @@ impl Superblock {
         self.runs.retain(|run| run.start <= end);
         self.ring.base += gap;
         let start = at + gap;
+        assert!(end <= start && start.is_multiple_of(BLOCK), "a run begins at a block boundary past the one before it");
         self.runs.push(Run { number, start, prev_end: end });
         Gap { end, start }
     }

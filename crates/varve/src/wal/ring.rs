@@ -114,6 +114,7 @@ impl Ring {
             }
             at += len;
         }
+        debug_assert_eq!(pieces.iter().map(|piece| piece.2).sum::<u64>(), end - start, "the pieces are the range");
         pieces
     }
 
@@ -189,7 +190,9 @@ impl Ring {
         let segments: Vec<Segment> = Ring::first(self.segments.clone(), |at| at < target.max(1)).collect();
         assert!(!segments.is_empty(), "a ring keeps a segment");
         let base = end / self.unit * self.unit;
-        (segments.len() < self.segments.len()).then_some(Ring { base, segments, ..*self })
+        let emptied = Ring { base, segments, ..*self };
+        debug_assert!(emptied.is_valid(), "the device's first segments are a ring");
+        (emptied.segments.len() < self.segments.len()).then_some(emptied)
     }
 
     /// The segments that begin where `wanted`, in the order of the device.

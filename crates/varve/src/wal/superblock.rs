@@ -27,6 +27,7 @@ const SIZE: usize = BLOCK as usize;
 const MAGIC: &[u8; 8] = b"VARVELOG";
 const CLEAN: u32 = 1;
 const CREATING: u32 = 2;
+const _: () = assert!(CLEAN & CREATING == 0, "a flag has a bit of its own");
 
 // The longest superblock: fixed fields, runs, options, the ring's table, names of features, checksum.
 const _: () = assert!(168 + 24 * MAX_RUNS + MAX_OPTIONS + 2 * MAX_SEGMENTS + 8 + NAMES + 4 <= SIZE);
@@ -201,6 +202,8 @@ impl Superblock {
         out.extend_from_slice(&self.header.options);
         for segment in &ring.segments {
             let (at, len) = (segment.at / ring.unit, segment.len / ring.unit);
+            let fits = at.max(len) <= if sized { u64::from(u32::MAX) } else { u64::from(u16::MAX) };
+            assert!(fits, "a segment's place and length fit their fields");
             match sized {
                 true => [at as u32, len as u32].iter().for_each(|n| out.extend_from_slice(&n.to_le_bytes())),
                 false => out.extend_from_slice(&(at as u16).to_le_bytes()),

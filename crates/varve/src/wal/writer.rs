@@ -80,6 +80,7 @@ impl Writer {
             }
             !(served || leads)
         });
+        debug_assert!(self.waiters.iter().all(|(lsn, _)| !all && *lsn > durable), "nobody who was served waits on");
         wake
     }
 }
@@ -117,6 +118,7 @@ impl Log {
     /// nobody else raises it. (A store, since ThreadSanitizer does not know what `fetch_max` orders.)
     fn raise_durable(&self, _: &Writer, end: Lsn) {
         if end > self.durable.load(Ordering::Relaxed) {
+            assert!(end.is_multiple_of(BLOCK), "what is durable ends with a block");
             self.durable.store(end, Ordering::Release);
         }
     }
@@ -251,6 +253,10 @@ impl Log {
             add(&self.stats.groups, self.tail.reclaim(flight.start, flight.end));
             self.raise_durable(&writer, flight.end);
         }
+        let under_way = writer.flights.iter().filter(|f| !f.done);
+        debug_assert_eq!(under_way.count(), writer.writing, "the writes that are counted are those under way");
+        let durable = self.durable_lsn();
+        debug_assert!(!writer.flights.is_empty() || durable == writer.next, "what was claimed is durable or under way");
         debug_assert!(self.durable_lsn() <= writer.next, "nothing is durable that no write has claimed");
         let wake = writer.ready(self.durable_lsn(), self.tail.position(), self.cfg.max_in_flight, false);
         let tells = writer.listeners.has_due(self.durable_lsn());

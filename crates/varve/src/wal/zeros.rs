@@ -30,9 +30,11 @@ const TELLING: u64 = 8;
 const SMALL_WRITES: u64 = 16;
 /// Zeros written at a time, while nobody writes past them, and the pause between two times.
 const PIECE: (u64, Duration) = (1 << 20, Duration::from_millis(1));
+const _: () = assert!(PIECE.0.is_multiple_of(BLOCK) && RESERVED_STEP <= STEP);
 /// Replay rates expected before the first measured recovery, least and most, bytes of log per second: that of a slow
 /// disk, and what one processor was seen to replay.
 const EXPECTED_RATES: (u64, u64) = (50 << 20, 200 << 20);
+const _: () = assert!(EXPECTED_RATES.0 <= EXPECTED_RATES.1);
 
 /// What is known of the log's writes.
 #[derive(Default)]
@@ -158,6 +160,7 @@ impl Log {
         fence(Ordering::SeqCst);
         let begun = self.durable_lsn() + self.tail.capacity() > from;
         let result = if begun { Ok(()) } else { self.zero(&disk, from..to) };
+        assert!(begun || self.durable_lsn() <= from, "nobody has written where zeros go");
         self.set_limit(&disk);
         self.tell_of_space();
         result?;

@@ -77,6 +77,7 @@ impl Doublewrite {
         match place.single {
             Some(n) => {
                 assert!(state.singles.len() < SINGLE, "a place that is given back was taken");
+                debug_assert!(!state.singles.contains(&n), "a place is given back once");
                 state.singles.push(n);
             }
             None => {

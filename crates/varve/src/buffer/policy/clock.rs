@@ -26,7 +26,7 @@ impl Replacement for Clock {
     }
 
     fn hit(&mut self, slot: Slot, _now: u64) {
-        debug_assert!(self.list.contains(slot));
+        debug_assert!(self.list.contains(slot), "a page that is used is in the list");
         self.referenced[slot as usize] = true;
     }
 

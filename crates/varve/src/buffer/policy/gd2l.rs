@@ -178,6 +178,7 @@ impl Class {
             self.mid = self.list.back();
         }
         debug_assert!(self.behind <= self.list.len(), "pages behind the middle are pages of the list");
+        debug_assert!(self.list.contains(self.mid), "the middle is a page of the list");
         let wanted = 3 * self.list.len() / 8;
         while self.behind < wanted {
             self.cold[self.mid as usize] = true;
@@ -307,6 +308,7 @@ impl Gd2l {
     /// they are worth.
     pub(super) fn leave(&mut self, slot: Slot, how: Unlink, grant: Option<ClassCosts>) {
         let (class, h) = (self.class(slot), self.h(slot));
+        debug_assert!(self.classes[class].list.contains(slot), "a page is in the list of its class");
         self.classes[class].remove(slot);
         if how == Unlink::Evicted {
             self.classes[class].evicted += 1;
@@ -315,6 +317,7 @@ impl Gd2l {
             let most = ends.map(|(class, end)| self.h(end) + granted(class)).fold(h, f64::min);
             assert!(!h.is_nan(), "H is a number");
             self.inflation = self.inflation.max(most);
+            debug_assert!(self.inflation.is_finite(), "L is the H of some page");
         }
     }
 

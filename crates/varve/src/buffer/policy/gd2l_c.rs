@@ -263,6 +263,7 @@ impl Replacement for Gd2lC {
         self.evictions += u64::from(how == Unlink::Evicted);
         for class in self.classes() {
             // As many steps as there were evictions: still one step each.
+            debug_assert!(self.ended[class] <= self.evictions, "a pointer ended before the next eviction");
             if self.evictions - self.ended[class] > self.base.classes[class].behind() as u64 {
                 self.reopen(class);
             }

@@ -83,6 +83,7 @@ impl Lirs {
         self.stack.remove(slot);
         self.left.push_front(node);
         self.ghosts.insert(self.pages[node as usize].0, node);
+        assert_eq!(self.ghosts.len(), self.left.len(), "who left and is remembered is known by its page");
     }
 
     /// Takes a non-resident node out.
@@ -119,6 +120,7 @@ impl Lirs {
             self.queue.push_front(bottom);
         }
         assert!(self.lir_count <= self.lir_wanted, "no more pages are LIR than wanted");
+        debug_assert!(!self.lir[slot as usize] || self.stack.contains(slot), "a LIR page is in the stack");
         self.prune();
     }
 
@@ -133,6 +135,7 @@ impl Lirs {
 impl Replacement for Lirs {
     fn load(&mut self, slot: Slot, page: PageId, _how: Load, _class: CostClass, _now: u64) {
         self.pages[slot as usize] = page;
+        assert!(!self.lir[slot as usize], "a page that comes is not LIR yet");
         let known = self.ghosts.get(&page.0).copied();
         if let Some(node) = known {
             self.forget(node);

@@ -211,6 +211,7 @@ impl Cursor {
         assert!(list.contains(slot), "slot {slot} leaves a list that it is in");
         if self.0 == slot {
             self.0 = list.hotter(slot);
+            debug_assert!(self.0 == NIL || list.contains(self.0), "a cursor stands at a slot of its list");
         }
     }
 

@@ -118,6 +118,7 @@ impl Replacement for Lru2 {
     fn load(&mut self, slot: Slot, page: PageId, _how: Load, _class: CostClass, _now: u64) {
         self.time += 1;
         let second = self.ghosts.remove(page).unwrap_or(0);
+        assert!(second < self.time, "what is remembered of a page came before it does");
         self.ghosts.trim(self.limit);
         self.pages[slot] = Page { id: page, present: true, second, first: self.time, last: self.time };
         self.put(slot);
@@ -141,6 +142,7 @@ impl Replacement for Lru2 {
         let found = self.order.remove(&self.key(slot));
         assert!(found, "slot {slot} holds no page");
         let page = &mut self.pages[slot];
+        assert!(page.present, "a page that leaves is there");
         page.present = false;
         if how == Unlink::Evicted && self.limit > 0 {
             self.ghosts.push(page.id, page.first);
