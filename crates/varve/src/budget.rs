@@ -42,6 +42,15 @@ pub const CLASSES: [Class; 8] = [
     Class::Memtables,
 ];
 
+// Accounts are kept by a class's number.
+const _: () = {
+    let mut i = 0;
+    while i < CLASSES.len() {
+        assert!(CLASSES[i] as usize == i, "classes are listed in the order of their numbers");
+        i += 1;
+    }
+};
+
 impl Class {
     /// Name for statistics and errors.
     pub fn name(self) -> &'static str {

@@ -25,6 +25,7 @@ const OP_SHIFT: u8 = 1;
 
 /// Appends a write operation.
 pub fn push_write(ops: &mut Vec<u8>, at: usize, bytes: &[u8]) {
+    debug_assert!(at + bytes.len() <= usize::from(u16::MAX), "a place in a page fits its field");
     ops.push(OP_WRITE);
     ops.extend_from_slice(&(at as u16).to_le_bytes());
     ops.extend_from_slice(&(bytes.len() as u16).to_le_bytes());
@@ -33,6 +34,7 @@ pub fn push_write(ops: &mut Vec<u8>, at: usize, bytes: &[u8]) {
 
 /// Appends a shift operation.
 pub fn push_shift(ops: &mut Vec<u8>, from: usize, to: usize, len: usize) {
+    debug_assert!(from.max(to) + len <= usize::from(u16::MAX), "a place in a page fits its field");
     ops.push(OP_SHIFT);
     for n in [from, to, len] {
         ops.extend_from_slice(&(n as u16).to_le_bytes());

@@ -55,6 +55,7 @@ impl Runs {
             }
         }
         self.pages -= ids.len();
+        assert!(self.runs.is_empty() == (self.pages == 0), "the runs have as many pages as are counted");
         ids
     }
 

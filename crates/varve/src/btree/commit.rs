@@ -200,6 +200,8 @@ impl<'a> LeafWrites<'a> {
                 long.extend(look.long);
             }
         }
+        let covers = |write: &Write<'_>| leaf::covers(page.bytes(), self.tree.keyspace, write.key);
+        debug_assert!(self.writes.iter().all(covers), "a leaf takes writes of keys that it covers");
         self.state = Progress::Latched(page);
         Ok(true)
     }

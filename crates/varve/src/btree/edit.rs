@@ -127,6 +127,7 @@ impl<'p> Builder<'p> {
 }
 
 fn put_u16(page: &mut [u8], at: usize, v: usize) {
+    debug_assert!(v <= usize::from(u16::MAX), "a place in a node fits its field");
     page[at..at + 2].copy_from_slice(&(v as u16).to_le_bytes());
 }
 
@@ -136,6 +137,7 @@ fn slot_bytes(suffix: &[u8], cell: usize) -> [u8; SLOT] {
 
 /// The slot of a cell whose key has that head and, without the prefix, that length.
 fn slot_of(head: u32, cell: usize, len: usize) -> [u8; SLOT] {
+    debug_assert!(cell.max(len) <= usize::from(u16::MAX), "a cell's place and its key's length fit their fields");
     let mut s = [0; SLOT];
     s[..4].copy_from_slice(&head.to_le_bytes());
     s[4..6].copy_from_slice(&(cell as u16).to_le_bytes());

@@ -179,6 +179,7 @@ impl<'a> Intake<'a> {
 
     /// Bytes that the writes so far leave.
     pub(crate) fn spare(&self) -> usize {
+        debug_assert!(self.unprefixed || self.need <= self.whole, "what a leaf was said to take fits it");
         if self.unprefixed { self.room - self.most } else { self.whole - self.need }
     }
 

@@ -114,6 +114,11 @@ impl Tree {
         done.and_then(|()| split::cut_left(&mut group.page(left), &plan))
             .and_then(|()| edit::insert(&mut group.page(up), &plan.separator, slot, [&id.0.to_le_bytes(), &[]]))
             .expect("the nodes were validated and the plan is feasible");
+        let meet = || {
+            let (left, right) = (Node::parse(group.bytes(left))?, Node::parse(group.bytes(right))?);
+            Ok::<_, Damage>(left.high() == Some(&plan.separator[..]) && right.low() == &plan.separator[..])
+        };
+        debug_assert_eq!(meet(), Ok(true), "both halves end at the separator that their parent has");
         core.space.apply(core, &mut group, &[id], &[]);
         reserved.keep();
         group.commit()?;

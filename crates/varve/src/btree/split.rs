@@ -18,7 +18,12 @@ pub(crate) struct Plan {
 /// The shortest key above `low` and not above `high` (`low < high`).
 pub(crate) fn separator(low: &[u8], high: &[u8]) -> Vec<u8> {
     assert!(low < high, "what lies between two keys");
-    high[..(common(low, high) + 1).min(high.len())].to_vec()
+    let between = high[..(common(low, high) + 1).min(high.len())].to_vec();
+    debug_assert!(
+        low < &between[..] && &between[..] <= high,
+        "a separator is above the one key, and not above the other"
+    );
+    between
 }
 
 /// First slot of the upper half of a node, by bytes.

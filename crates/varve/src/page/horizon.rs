@@ -25,6 +25,7 @@ const FREE: u64 = 0;
 
 #[repr(align(64))]
 struct Slot(AtomicU64);
+const _: () = assert!(size_of::<Slot>() == 64, "no two slots share a cache line");
 
 pub(crate) struct Horizon {
     reached: Slot,

@@ -36,6 +36,7 @@ pub(crate) struct Kernel {
 #[derive(Default)]
 #[repr(align(128))]
 struct NodesLeft(sync::AtomicU64);
+const _: () = assert!(size_of::<NodesLeft>() == 128, "what every descent reads shares no cache line with counters");
 
 /// What is counted of page changes.
 #[derive(Debug, Default)]

@@ -227,6 +227,7 @@ struct Ahead {
 impl Ahead {
     /// What page `number` says of a chain of `pages`.
     fn of(bytes: &[u8], number: usize, pages: usize) -> Ahead {
+        debug_assert!(number < pages, "the pages of a value are numbered from 0 on");
         let named = std::array::from_fn(|i| u64_at(bytes, NEXT + 8 * i));
         Ahead { named, len: (AHEAD + usize::from(u16_at(bytes, RUN))).min(pages - 1 - number) }
     }

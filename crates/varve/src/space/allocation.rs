@@ -178,6 +178,8 @@ impl Allocation {
             }
         }
         self.pages = pages;
+        let past = u64::MAX.checked_shl((pages % 64) as u32).filter(|_| !pages.is_multiple_of(64)).unwrap_or(0);
+        debug_assert!(self.taken.last().is_none_or(|word| word & past == past), "no bit is clear past the last page");
     }
 }
 

@@ -129,6 +129,8 @@ impl Space {
         if end >= state.pages {
             return state.pages;
         }
+        let goes = |id: u64| !state.is_taken(id) || id.is_multiple_of(self.span);
+        debug_assert!((end..state.pages).all(goes), "what is taken out is free, or a map page");
         let free: Vec<PageId> = (end..state.pages).filter(|id| !state.is_taken(*id)).map(PageId).collect();
         state.count_taken(&free);
         state.pages = end;

@@ -451,6 +451,7 @@ impl Linking<'_> {
     /// The first `n` pages are linked by a group that is in the log (or that the log, which is poisoned then, refused).
     pub(crate) fn linked(&self, pages: &mut DirectPages, n: usize) {
         assert!(pages.synced, "pages are synced before they are linked");
+        assert_eq!(pages.filled, 0, "what is linked was sent");
         assert!(n <= pages.sent.len(), "pages are linked that were written");
         let linked = pages.sent.take_first(n);
         if let Some(list) = &mut self.core.links.state.lock().linked {

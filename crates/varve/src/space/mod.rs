@@ -262,6 +262,7 @@ impl Space {
     /// Makes the space map and the page after it, which `init` fills (the catalog's root), in one group; returns the
     /// group's end.
     pub(crate) fn bootstrap<'c>(&self, core: &'c Core, init: impl FnOnce(&mut Group<'c>) -> Result<()>) -> Result<Lsn> {
+        assert!(self.is_empty(), "the space map of a store begins once");
         self.store.grow(FIRST_PAGES)?;
         let mut group = Group::begin(core, GroupKind::System, 4 * core.page_size())?;
         let mut taken = vec![PageId(0), PageId(1)];

@@ -111,6 +111,7 @@ impl Unripe {
         let newer = std::mem::take(&mut self.newer);
         self.older.resize(self.older.len().max(newer.len()), 0);
         self.older.iter_mut().zip(&newer).for_each(|(older, newer)| *older |= newer);
+        debug_assert!(self.newer.is_empty(), "what is freed from here on is newer than the checkpoint");
     }
 
     pub(super) fn checkpoint_completed(&mut self) {
