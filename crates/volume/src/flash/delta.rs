@@ -15,6 +15,7 @@ use varve_device::flash::LEAST_SPARE;
 
 /// Bytes of a changed byte in a record.
 const CHANGE: usize = 3;
+const _: () = assert!(CHANGE == 2 + 1, "an offset and a value");
 /// Bytes of a record's part of the spare area.
 const SLOT: usize = 8;
 /// First bytes of the page that the spare area has.
@@ -90,6 +91,7 @@ impl Scheme {
         for (change, at) in bytes.chunks_exact_mut(CHANGE).zip(changed) {
             let value = page[usize::from(*at)];
             debug_assert!(usize::from(*at) < page.len() - self.area(), "no byte of the records is changed by one");
+            debug_assert!(usize::from(*at) >= HEAD, "the first bytes of a page are in the slot, not in the record");
             change[..2].copy_from_slice(&at.to_le_bytes());
             change[2] = value;
         }

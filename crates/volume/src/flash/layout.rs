@@ -24,6 +24,7 @@ const WITHOUT_RECORDS: u8 = 1;
 const MOST: usize = 512;
 /// Longest name of a region, bytes.
 const LONGEST: usize = 32;
+const _: () = assert!(LONGEST <= u8::MAX as usize, "a name's length is one byte");
 
 const MODES: [CellMode; 6] =
     [CellMode::Slc, CellMode::Mlc, CellMode::OddMlc, CellMode::Pslc, CellMode::Tlc, CellMode::Qlc];

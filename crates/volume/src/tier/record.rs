@@ -15,6 +15,7 @@ const FORSAKEN: u8 = 2;
 /// Flags of a record.
 const BACK: u8 = 1;
 const STAMPED: u8 = 2;
+const _: () = assert!(TIER != FORSAKEN && BACK & STAMPED == 0, "a kind has its number, a mark its bit");
 /// Length of a record: kind, flags, slots, newer pages.
 const LENGTH: usize = 18;
 const _: () = assert!(LENGTH == 1 + 1 + 8 + 8);

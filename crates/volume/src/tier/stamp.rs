@@ -10,6 +10,7 @@ use crate::admin::Stamp;
 
 /// Kind of the journal's record that is a stamp.
 const STAMP: u32 = 4;
+const _: () = assert!(STAMP > 3, "a stamp is a record of a kind of its own");
 
 impl Stamp {
     /// The stamp as a record of the journal.

@@ -2,6 +2,7 @@
 //! what eMMC and UFS-like drives show in sysfs. Anything else does not report it.
 
 use std::ffi::CString;
+use std::mem::offset_of;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 
@@ -33,6 +34,9 @@ struct AdminCommand {
 }
 
 const _: () = assert!(size_of::<AdminCommand>() == 72);
+const _: () = assert!(ADMIN_COMMAND as usize >> 16 & 0x3fff == size_of::<AdminCommand>(), "the call names its size");
+const _: () = assert!(offset_of!(AdminCommand, address) == 24 && offset_of!(AdminCommand, data_bytes) == 36);
+const _: () = assert!(offset_of!(AdminCommand, words_10_15) == 40 && offset_of!(AdminCommand, timeout_ms) == 64);
 
 /// Share of its rated life that the drive under the open file has used up, 1.0 for all of it (it may go on); `None`:
 /// not reported.
