@@ -21,6 +21,8 @@ const RESTART_EVERY: u32 = 16;
 const HEAD: usize = 8;
 /// Bytes that a block may have at most: more is taken for damage rather than for memory to ask for.
 pub(crate) const MAX_BLOCK: usize = 64 << 20;
+const _: () = assert!(MAX_BLOCK <= u32::MAX as usize, "a place in a block fits a restart");
+const _: () = assert!(EntryKind::DeleteRange as u8 <= 7, "a kind fits the three bits beside a length");
 
 type Result<T> = std::result::Result<T, Damage>;
 
@@ -99,6 +101,8 @@ impl BlockBuilder {
     /// The finished block; the builder begins another.
     pub(crate) fn finish(&mut self) -> &[u8] {
         assert!(self.entries > 0, "a block has entries");
+        let all = self.entries.div_ceil(RESTART_EVERY) as usize;
+        assert_eq!(self.restarts.len(), all, "every so many entries there is one whose key is whole");
         for restart in self.restarts.drain(..) {
             self.bytes.extend_from_slice(&restart.to_le_bytes());
         }

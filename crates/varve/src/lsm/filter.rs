@@ -10,6 +10,7 @@ use varve_rt::{Cost, charge};
 pub(crate) const LINE: usize = 64;
 /// Bits per key that an option may ask for at most.
 pub(crate) const MAX_BITS: u32 = 32;
+const _: () = assert!(8 * LINE == 1 << (32 - 23), "what is left of a hash names each bit of a line");
 
 const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 

@@ -43,6 +43,7 @@ impl Keeper {
 impl Shared {
     /// The level for a segment that is newer than all there are. `flushing` is held.
     fn level_of_flush(&self, meta: &SegmentMeta) -> u8 {
+        debug_assert!(self.flushing.is_locked(), "a level is chosen for as long as the list of segments stays");
         // Further down it might come to lie between the outputs of a merge, where its inputs left a gap.
         if self.merging.load(Ordering::SeqCst) {
             return 0;

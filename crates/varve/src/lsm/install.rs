@@ -40,6 +40,7 @@ pub(super) struct Change {
 impl Shared {
     /// Makes the change, durably, and shows it to readers. `flushing` is held.
     pub fn install(&self, mut change: Change) -> Result<()> {
+        debug_assert!(self.flushing.is_locked(), "who changes the list of segments is the only one");
         let core = &*self.core;
         let most = self.tree.max_inline(list::KEY);
         let mut rows: Vec<(Vec<u8>, Option<Vec<u8>>)> = Vec::new();

@@ -33,6 +33,8 @@ struct Node {
 }
 
 type Link = AtomicPtr<Node>;
+const _: () = assert!(size_of::<Node>().is_multiple_of(align_of::<Link>()), "links lie aligned behind the head");
+const _: () = assert!(align_of::<Node>() >= align_of::<Link>() && HEIGHT <= u8::MAX as usize);
 
 /// Bytes of a node's allocation.
 fn size_of_node(height: usize, key: usize, value: usize) -> usize {

@@ -52,7 +52,8 @@ impl Lsm {
         let segments = shared.merge_begins();
         let next = shared.next_merge(&shared.shape(), &segments.version());
         let merged = next.as_ref().map(|(plan, _)| self.merge_plan(&segments, plan));
-        shared.merging.store(false, Ordering::SeqCst);
+        let merging = shared.merging.swap(false, Ordering::SeqCst);
+        assert!(merging, "a merge that ends has begun");
         let (Some((_, asked)), Some(merged)) = (next, merged) else { return Ok(false) };
         let merged = match merged {
             // What was deleted makes room. Who asked for the merge waits until it was tried again.

@@ -40,6 +40,10 @@ impl Lsm {
         let (shared, page_bytes) = (&*self.0, self.0.core.page_size() as u64);
         assert_eq!(task.range, Span::default(), "a whole merge is divided");
         let mut parts = host.divide(rule, plan, plan.input_bytes(&shared.shape()));
+        assert!(parts.host.is_some() || parts.device.is_some(), "each key is merged by somebody");
+        if let (Some(host), Some(device)) = (&parts.host, &parts.device) {
+            assert!(host.to.is_some() && host.to == device.from, "the parts have no key in common");
+        }
         let offer = match &parts.device {
             Some(range) => Some(self.offer(task, plan, range, (host, mode))?),
             None => None,

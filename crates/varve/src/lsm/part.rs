@@ -13,6 +13,7 @@ use varve_rt::{Cost, charge};
 
 /// Bytes of the header.
 pub(crate) const HEAD: usize = 16;
+const _: () = assert!(HEAD == 4 + 1 + 1 + 2 + 4 + 4, "the fields of a part's header");
 
 /// What a part holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,6 +20,7 @@ use varve_rt::{Instant, Mutex, now, sleep};
 
 /// Debt at which writers begin to wait, and the one that is not passed, in seconds of merging.
 const DEBT: Limits = Limits { start: 1.0, limit: 10.0 };
+const _: () = assert!(DEBT.start < DEBT.limit, "writers are slowed before they are held");
 
 /// Where between its trigger (0) and its stop (1) level 0 begins to hold writers up. Merges that take more of its
 /// segments at once write less; the nearer to the stop, the more suddenly writers are held up (measured: docs/lsm.md).

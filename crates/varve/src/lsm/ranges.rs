@@ -62,7 +62,11 @@ impl Fragments {
 
     /// Adds a fragment that begins at the end of the last, or after it; the same commits again make it longer.
     fn push(&mut self, fragment: Fragment) {
-        debug_assert!(fragment.start < fragment.end && !fragment.commits.is_empty());
+        debug_assert!(
+            fragment.start < fragment.end && !fragment.commits.is_empty(),
+            "a fragment is of some keys and commits"
+        );
+        debug_assert!(fragment.commits.is_sorted_by(|a, b| a > b), "the commits of a fragment come from new to old");
         match self.0.last_mut() {
             Some(last) if last.end == fragment.start && last.commits == fragment.commits => last.end = fragment.end,
             last => {
@@ -102,6 +106,7 @@ impl Fragments {
 
     /// Whether nobody sees anything of a segment, range deletions included, for one deletion of all of its keys.
     pub(crate) fn hide_all(&self, meta: &SegmentMeta, moments: &[Lsn]) -> bool {
+        debug_assert!(moments.is_sorted(), "moments ascend");
         let at = self.0.partition_point(|fragment| *fragment.end <= *meta.smallest);
         let Some(fragment) = self.0.get(at).filter(|fragment| *fragment.start <= *meta.smallest) else { return false };
         let within = *meta.largest < *fragment.end || meta.open_end && *meta.largest == *fragment.end;
@@ -132,6 +137,7 @@ impl Fragments {
     /// What must be kept of them: of each fragment the newest commit, and for each moment of `snapshots` (ascending)
     /// the newest that is not past it; at the bottom, where nothing lies below, only those past the first moment.
     pub(crate) fn kept(&self, snapshots: &[Lsn], bottom: bool) -> Fragments {
+        debug_assert!(snapshots.is_sorted(), "moments ascend");
         let mut kept = Fragments::default();
         for fragment in &self.0 {
             let mut stripes = BTreeSet::new();

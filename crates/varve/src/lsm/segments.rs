@@ -143,6 +143,10 @@ impl Segments {
         assert!(left >= dropped.len() && left <= dropped.len() + added.len(), "what is dropped was listed, each once");
         added.iter().for_each(|(level, segment)| this.add(*level, segment.clone()));
         this.note_deleting();
+        debug_assert!(
+            this.levels.iter().take(1).all(|level| level.is_sorted_by(|a, b| a.segment.id > b.segment.id)),
+            "segments of level 0 come from new to old"
+        );
         debug_assert!(this.levels.iter().skip(1).all(|level| is_disjoint(level)), "segments of a level are disjoint");
         this
     }

@@ -300,6 +300,7 @@ impl Host {
             state = self.state.lock();
             match attached {
                 Ok(generation) => {
+                    assert!(state.generation.is_none(), "a host that is attached does not attach again");
                     state.generation = Some(generation);
                     state.stats.attachments += 1;
                     break;
@@ -313,6 +314,7 @@ impl Host {
             while !state.stops && !varve_rt::dying() && !self.changed.wait_until(&mut state, until) {}
             pause = (pause * 2).min(AGAIN[1]);
         }
+        assert!(state.attaching, "one thread attaches again");
         state.attaching = false;
         drop(state);
         self.changed.notify_all();

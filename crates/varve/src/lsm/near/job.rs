@@ -21,6 +21,8 @@ use varve_volume::{KeyspaceId, Lsn, PageId};
 
 /// Runs of pages: the first of each, and how many.
 pub(crate) type Runs = Vec<(PageId, u64)>;
+const _: () =
+    assert!((Mode::Linear as u64) < 2 && (Mode::Pipeline as u64) < 2, "options come under a code of their own");
 
 /// What is to be known of pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -268,6 +268,7 @@ impl Outputs for Written<'_> {
         if id - self.job.options.id >= self.job.ids {
             return Err(Error::Invalid("a merge made more segments than it has numbers for".into()));
         }
+        debug_assert!(self.done.last().is_none_or(|(last, _)| last.id < id), "segments are numbered in their order");
         self.done.push((Arc::new(Segment { id, meta, runs }), self.seal));
         self.next = next;
         if self.hasty {

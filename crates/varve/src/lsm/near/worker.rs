@@ -311,6 +311,7 @@ impl Inner {
                 state.queue.pop_front();
                 state.memory += memory(&job);
                 state.running += 1;
+                assert!(state.running <= self.options.jobs, "a thread runs one job at a time");
                 let running = Arc::new(Running::new(&job));
                 state.jobs.insert(job.id, Entry::Runs(running.clone()));
                 return Some((job, running));
@@ -323,6 +324,7 @@ impl Inner {
         let mut state = self.state.lock();
         state.memory -= memory(job);
         state.running -= 1;
+        assert!(state.running > 0 || state.memory == 0, "the memory that is counted is that of the jobs that run");
         match &answer.done {
             Ok(Done { tally, .. }) => {
                 let sums = &mut state.sums;

@@ -10,6 +10,7 @@ use crate::rows::Damage;
 /// Bytes of the trailer.
 pub(crate) const TRAILER: usize = 32;
 const MAGIC: &[u8; 8] = b"VRVSEGMT";
+const _: () = assert!(TRAILER == MAGIC.len() + 6 * 4, "a trailer has its mark and six numbers");
 /// In version 1 the trailer's checksum stands as it is.
 const VERSION: u32 = 2;
 

@@ -138,6 +138,11 @@ impl SegmentWriter {
     }
 
     fn take(&mut self, entry: &Entry<'_>) {
+        debug_assert!(
+            self.meta.entries == 0
+                || crate::lsm::order((&self.meta.largest, self.last_commit), (entry.key, entry.commit)).is_lt(),
+            "entries ascend, also from block to block"
+        );
         let new_key = self.meta.entries == 0 || *self.meta.largest != *entry.key;
         if let Some((location, last)) = self.pending.take() {
             self.index_block(location, &separator(last, entry.key));
@@ -276,6 +281,7 @@ impl SegmentWriter {
         };
         self.write_footer(&footer);
         self.flush(sink)?;
+        assert!(self.out.is_empty(), "a segment is whole pages");
         self.meta.pages = self.flushed / self.usable as u64;
         Ok(self.meta)
     }
@@ -337,7 +343,9 @@ impl SegmentWriter {
     }
 
     fn write_footer(&mut self, footer: &Footer) {
-        let location = self.append(Part::Footer, Codec::None, &footer.encode());
+        let encoded = footer.encode();
+        debug_assert!(Footer::decode(&encoded, footer.meta.pages).is_ok(), "a footer that is written can be read");
+        let location = self.append(Part::Footer, Codec::None, &encoded);
         if self.used() == 0 || self.used() + TRAILER > self.usable {
             self.end_page();
         }
