@@ -29,6 +29,8 @@ const VERSION_TREE: u8 = 1;
 const KIND_TREE: u8 = 0;
 const KIND_LSM: u8 = 1;
 const FIXED: usize = 16;
+const _: () = assert!(FIXED == 4 + 4 + 8, "four bytes, four reserved, and the root");
+const _: () = assert!(READ_ONLY & LONG_VALUES == 0, "a mark is a bit of its own");
 const READ_ONLY: u8 = 1;
 const LONG_VALUES: u8 = 2;
 
@@ -105,6 +107,7 @@ impl Entry {
             out.extend_from_slice(&options);
         }
         out.extend_from_slice(self.name.as_bytes());
+        debug_assert!(Entry::decode(&key(self.id), &out).is_ok(), "an entry that is written can be read");
         out
     }
 

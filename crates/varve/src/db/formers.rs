@@ -212,6 +212,7 @@ impl Registry {
 
     /// Takes a tree apart, or a part of it if others ask for their turn; false: there is none. With `freeing` held.
     fn free_former(&self, core: &Arc<Core>, txns: &Manager, on: &dyn Fn() -> bool) -> Result<bool> {
+        debug_assert!(self.formers.freeing.is_locked(), "one tree is taken apart at a time");
         let early = core.faults().has(Mistake::FormerFreedEarly);
         let oldest = if early { Lsn::MAX } else { txns.oldest_snapshot() };
         let next = self.formers.waiting.lock().iter().find(|waiting| waiting.end <= oldest).cloned();
@@ -296,6 +297,7 @@ impl Reclaimer {
             let mut thread = self.thread.lock();
             // After an error the next opening tries again: what is damaged stays.
             if freed.is_err() || !on() || !self.registry.formers.any() {
+                assert!(thread.1, "one thread takes trees apart");
                 thread.1 = false;
                 return;
             }

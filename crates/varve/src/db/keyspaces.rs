@@ -210,6 +210,10 @@ impl Registry {
         let reserved = core.space.reserve(core, id, 1)?;
         let root = reserved.ids()[0];
         let entry = Entry { kind, id, root, name: name.to_string(), dropping, read_only: None };
+        debug_assert!(
+            state.live.values().chain(&state.dropped).all(|other| other.id() != id),
+            "no two keyspaces have a number in common"
+        );
         state.highest = id.0;
         let end = self.set(core, state, &entry, Some(root))?;
         reserved.keep();
@@ -253,7 +257,9 @@ impl Registry {
         let end = self.set(core, &mut state, &shown, None)?;
         // Its rows are older in the log than its entry, and durable with it.
         core.log.wait_durable(end)?;
+        let before = state.dropped.len();
         state.dropped.retain(|other| !Arc::ptr_eq(other, shared));
+        assert_eq!(state.dropped.len() + 1, before, "what appears was hidden until then");
         shared.appear(end);
         state.live.insert(name.to_string(), shared.clone());
         let Some(old) = old else { return Ok(()) };
@@ -488,6 +494,10 @@ impl Registry {
         state.dropped = held;
         let mut result = Ok(());
         for shared in ready {
+            debug_assert!(
+                !state.live.values().any(|live| live.id() == shared.id()),
+                "what is dropped is found by nobody"
+            );
             if result.is_ok() {
                 result = shared.index().dismantle(&|| true).and_then(|_| self.remove(core, shared.index()));
                 if result.is_ok() {

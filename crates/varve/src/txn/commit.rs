@@ -130,7 +130,7 @@ pub(super) fn run(
     durability: Durability,
     how: How<'_>,
 ) -> Result<Done> {
-    debug_assert!(in_order(targets, writes));
+    debug_assert!(in_order(targets, writes), "writes come in the order of (keyspace, key)");
     let (core, replaced, linked) = (&*manager.core, BTreeMap::new(), Vec::new());
     let is_piece = how.piece_of.is_some();
     let done = Run { manager, core, targets, writes, durability, how, replaced, linked }.run()?;

@@ -7,7 +7,7 @@
 //! Invariants: the parts that batches cover follow each other without gap or overlap; a batch is handed out when its
 //! long values were read, each row once.
 
-use super::key::{Bounds, KeyBuf, OwnedBounds, bound_owned, bound_ref, is_possible};
+use super::key::{Bounds, KeyBuf, OwnedBounds, bound_owned, bound_ref, is_possible, overlap, within};
 use crate::error::Result;
 use crate::index::{Index, LeafCopy, ScanState};
 use crate::rows::{Copied, Direction, OverflowRef, Seen, ValueRef, overflow};
@@ -262,6 +262,13 @@ impl Cursor {
     /// all within the covered part); then moves past the covered part.
     pub fn finish(&mut self, core: &Core, keyspace: KeyspaceId, filled: Filled, overlay: Vec<Overlay>) -> Result<()> {
         assert!(self.at == 0 && !self.done, "a batch is completed before its first row is taken");
+        debug_assert!(
+            filled.rest.as_ref().is_none_or(|(low, high)| {
+                let rest = (bound_ref(low), bound_ref(high));
+                within(rest, self.bounds()) && !overlap(rest, filled.bounds())
+            }),
+            "what is left of a range is a part of it, and no part of the batch"
+        );
         if !overlay.is_empty() {
             self.merge(overlay);
         }

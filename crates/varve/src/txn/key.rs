@@ -99,6 +99,7 @@ impl Ord for KeyBuf {
 
 /// Where the words of a short key begin; together they are all of it.
 const WORDS: [usize; 4] = [0, 8, 16, INLINE - 8];
+const _: () = assert!(WORDS[3] + 8 == INLINE && WORDS[3] <= WORDS[2] + 8, "the words are all of a key's room");
 
 /// A word of a short key, the first byte foremost.
 #[inline]
@@ -201,6 +202,7 @@ pub(crate) fn next_key(key: &[u8], max: usize) -> Option<Vec<u8>> {
     let mut next = key.to_vec();
     if key.len() < max {
         next.push(0);
+        debug_assert!(*next > *key, "the next key comes behind it");
         return Some(next);
     }
     while next.last() == Some(&u8::MAX) {

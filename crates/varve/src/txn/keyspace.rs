@@ -101,7 +101,8 @@ impl OpenKeyspace {
     /// It is dropped from here on, by the group that ends at `end`.
     pub fn drop_it(&self, end: Lsn) {
         assert!(end < Lsn::MAX, "a group ends");
-        self.gone.store(end, Ordering::Release);
+        let before = self.gone.swap(end, Ordering::AcqRel);
+        assert_eq!(before, Lsn::MAX, "a keyspace that is dropped was in use");
     }
 
     /// What is known of it, if nothing may change it.

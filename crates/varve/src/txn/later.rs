@@ -141,6 +141,7 @@ impl Readers {
                 return None;
             }
             queue.idle += 1;
+            debug_assert!(queue.idle <= queue.threads.len(), "who waits for a request is one of the threads");
             self.come.wait(&mut queue);
             assert!(queue.idle > 0, "who waited was counted");
             queue.idle -= 1;

@@ -29,6 +29,7 @@ pub(super) const FAN_IN: usize = 4;
 
 /// Bytes of an entry before its key: keyspace u32, length of the key u16, end u64, kind and length of the value u32.
 const FIXED: usize = 18;
+const _: () = assert!(FIXED == 4 + 2 + 8 + 4, "an entry begins with keyspace, length of its key, end and kind");
 /// In place of a value's length + 1: there was none; it is a reference to a long value.
 const NONE: u32 = 0;
 const LONG: u32 = u32::MAX;
@@ -157,6 +158,7 @@ impl RunWriter {
         let (scratch, mut blocks) = (self.writer.finish()?, self.blocks);
         debug_assert!(blocks.is_sorted_by_key(|block| (block.keyspace, block.key.clone())), "entries come in order");
         assert!(blocks.windows(2).all(|w| w[0].place < w[1].place), "each block has a place of its own");
+        assert!(blocks.is_empty() || self.ends.0 <= self.ends.1, "a block has entries");
         blocks.shrink_to_fit();
         let (ends, size) = (self.ends, (0, 0));
         Ok(Run { scratch, blocks, ends, level, size, held: Mutex::default(), last: Mutex::default() })

@@ -41,6 +41,7 @@ const BYTES: u8 = 1;
 const STORED: u8 = 2;
 /// Beside the tag: a mark follows.
 const MARKED: u8 = 0x80;
+const _: () = assert!((DELETE | BYTES | STORED) & MARKED == 0, "the bit beside a tag is no part of it");
 
 /// The path of a key.
 pub(super) fn path(keyspace: KeyspaceId, key: &[u8]) -> KeyBuf {

@@ -215,7 +215,8 @@ impl Snapshots {
                 }
             }
         }
-        self.merger.thread.lock().1 = false;
+        let merging = std::mem::take(&mut self.merger.thread.lock().1);
+        assert!(merging, "one thread merges at a time");
     }
 
     /// Chooses runs to be merged, and counts their copy as written.

@@ -1,7 +1,7 @@
 //! Scans that lend the rows where they lie, in the pool, instead of copying them.
 
 use super::cursor::Cursor;
-use super::key::{Bounds, KeyBuf, bound_owned, bound_ref, is_possible};
+use super::key::{Bounds, KeyBuf, bound_owned, bound_ref, cmp_low, is_possible};
 use super::range::KeyRange;
 use super::snapshot::Snapshot;
 use super::transaction::Transaction;
@@ -71,6 +71,10 @@ impl Snapshot {
         self.check(keyspace)?;
         while let Some(low) = left {
             left = self.visit_some(keyspace, (bound_ref(&low), high), &mut state, &mut each)?;
+            debug_assert!(
+                left.as_ref().is_none_or(|next| cmp_low(bound_ref(&low), bound_ref(next)).is_lt()),
+                "a scan goes on behind where it was"
+            );
         }
         Ok(())
     }

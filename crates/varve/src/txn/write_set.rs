@@ -424,7 +424,9 @@ impl WriteSet {
         for Undo { space, key, old } in self.undo.drain(mark..).rev() {
             let map = &mut self.spaces[space].map;
             let undone = map.get(&key).expect("an undone write is in the write set");
-            self.bytes -= cost(&key, held(&undone.write)) + note(&key);
+            let gone = cost(&key, held(&undone.write)) + note(&key);
+            assert!(self.bytes >= gone, "a write that is undone was counted");
+            self.bytes -= gone;
             match old {
                 Some(old) => drop(map.insert(key, old)),
                 None => drop(map.remove(&key)),

@@ -14,6 +14,8 @@ const FRAME_MAGIC: u32 = 0x3146_4256;
 const VERSION: u32 = 3;
 const HEADER: usize = 96;
 const FRAME: usize = 32;
+const _: () = assert!(HEADER == 8 + 2 * 4 + 3 * 16 + 3 * 8 + 2 * 4, "the fields of a header, its checksum last");
+const _: () = assert!(FRAME == 5 * 4 + 4 + 2 * 4, "five numbers, how it is packed, two checksums");
 /// Most bytes of a frame's body, uncompressed.
 pub(super) const MOST: usize = 64 << 20;
 
@@ -190,6 +192,7 @@ pub(super) struct Writer<'w> {
 
 /// A frame is written when it has this many bytes.
 const FULL: usize = 1 << 20;
+const _: () = assert!(FULL + 32 + MOST / 2 <= MOST, "no frame becomes longer than a reader takes");
 
 impl<'w> Writer<'w> {
     pub fn begin(to: &'w mut dyn Write, info: &BackupInfo, packing: Packing) -> Result<Writer<'w>> {
@@ -251,6 +254,7 @@ impl<'w> Writer<'w> {
 
     /// Takes a group of the log.
     pub fn group(&mut self, start: Lsn, end: Lsn, body: &[u8]) -> Result<()> {
+        assert!(start <= end, "a group ends behind where it starts");
         let parts = body.chunks(MOST / 2).chain((body.is_empty()).then_some(&[][..]));
         for part in parts {
             for n in [start, end, body.len() as u64, part.len() as u64] {

@@ -174,6 +174,7 @@ impl<'a> Copy<'a, '_> {
             // Every page copied is no newer than this; all that was acknowledged before is older.
             core.log.end_lsn()
         };
+        assert!(end >= info.start, "a backup ends behind where it begins");
         self.core.log.wait_durable(end)?;
         // Nothing of what comes after: that may link pages which were not copied.
         self.log_to(end, 0)?;

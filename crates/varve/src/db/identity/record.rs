@@ -22,6 +22,7 @@ pub(super) const GAPS: usize = 32;
 /// Openings that are listed at most.
 pub(super) const OPENINGS: usize = 128;
 const ROW: usize = 16;
+const _: () = assert!(GAPS <= u8::MAX as usize && OPENINGS <= u8::MAX as usize, "the length of a list is one byte");
 // Room for delta records takes a quarter of a page at most.
 const _: () = assert!(LISTS + (GAPS + OPENINGS) * ROW <= BLOCK / 4 * 3, "an identity fits the smallest page");
 
@@ -76,6 +77,7 @@ fn put(bytes: &mut [u8], at: usize, pair: [u64; 2]) {
 
 impl Record {
     pub fn encode(&self, id: PageId, page_size: usize) -> AlignedBuf {
+        assert!(self.gaps.len() <= GAPS && self.openings.len() <= OPENINGS, "the lists keep what they have room for");
         let mut bytes = AlignedBuf::new(page_size);
         page::set_kind(&mut bytes, KIND_IDENTITY);
         page::set_keyspace(&mut bytes, SPACE_KEYSPACE);
@@ -132,6 +134,8 @@ impl Record {
         self.gaps.retain(|earlier| earlier.end < gap.end);
         self.gaps.extend(gap.is_of_a_crash().then_some(gap));
         self.gaps.drain(..self.gaps.len().saturating_sub(GAPS));
+        debug_assert!(self.gaps.is_sorted_by_key(|gap| gap.end), "gaps are in the order of the log");
+        debug_assert!(self.openings.is_sorted_by_key(|opening| opening.start), "openings are in the order of the log");
     }
 
     /// The openings whose log may end at this position: the one that it lies in and any that begins right there.

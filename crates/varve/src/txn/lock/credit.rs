@@ -11,6 +11,7 @@ const FREE: usize = 1024;
 const BLOCK: usize = 1024;
 /// Unused credit above this goes back to the budget.
 const KEPT: usize = 4 * BLOCK;
+const _: () = assert!(FREE <= KEPT && BLOCK <= KEPT, "what is kept at most is more than what is never charged");
 
 /// Bytes in use by locks, and bytes charged to [`Class::Locks`] for them.
 #[derive(Default)]
@@ -64,6 +65,7 @@ impl Credit {
         assert!(needed <= self.charged, "what is used was charged");
         budget.release(Class::Locks, (self.charged - needed) as u64);
         self.charged = needed;
+        assert!(self.used <= FREE + self.charged, "what is used is free or charged");
     }
 }
 

@@ -190,6 +190,7 @@ impl Intervals {
 
     fn recount(&self, list: &List) {
         debug_assert!(list.exclusive.max(list.waiting.len()) <= list.requests.len(), "what is counted is in the list");
+        debug_assert!(list.by_owner.len() <= list.requests.len(), "an owner that is listed has a request");
         self.published.store(list.requests.len(), Ordering::SeqCst);
         self.exclusive.store(list.exclusive, Ordering::SeqCst);
         self.note_waiting(list);
@@ -237,6 +238,7 @@ impl Intervals {
         let mut list = self.list.lock();
         let list = &mut *list;
         let me = list.of(ticket).owner;
+        debug_assert!(!on.is_empty() && !on.contains(&me), "who waits for keys waits for others");
         let cell = WaitCell::new(me);
         list.set_state(ticket, RequestState::Waiting { on: on.to_vec(), cell: cell.clone(), keys: true });
         self.note_waiting(list);

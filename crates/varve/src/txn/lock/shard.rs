@@ -158,7 +158,9 @@ impl Shard {
     /// Counts more locks. The caller has the entries.
     #[inline]
     fn raise(&self, by: u64) {
-        self.counts.store(self.counts.load(Ordering::Relaxed) + by, Ordering::SeqCst);
+        let counts = self.counts.load(Ordering::Relaxed);
+        debug_assert!(counts % EXCLUSIVE + by % EXCLUSIVE < EXCLUSIVE, "the counts of a shard do not run together");
+        self.counts.store(counts + by, Ordering::SeqCst);
     }
 
     /// Counts fewer locks. The caller has the entries.
@@ -199,6 +201,7 @@ impl Shard {
         on.extend(ahead.map(|w| w.cell.owner));
         let cell = WaitCell::new(owner);
         crowd.queue.push_back(Waiter { cell: cell.clone(), mode, upgrade: false });
+        debug_assert!(!on.is_empty(), "who is queued waits for somebody");
         Taken::Queued(cell, on, false)
     }
 
