@@ -96,6 +96,7 @@ impl Tree {
         let fresh = self.core.pool.create(id, self.keyspace)?;
         let root = self.root_for_change()?;
         let old = root.id();
+        assert_ne!(old, id, "a root moves to another page");
         name(&mut group);
         let (root, new) = (group.add(root), group.add_new(fresh));
         copy_node(&self.core, &mut group, root, new);

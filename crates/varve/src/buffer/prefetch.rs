@@ -188,6 +188,7 @@ impl Pool {
             unsafe { PageIo::read(held.at().id(), ReadWhy::Prefetch, held.frame().data()) }
         };
         let ticket = self.store().submit(frames.iter().map(request).collect());
+        assert_eq!(ticket.len(), frames.len(), "a store answers for every page that is read");
         self.counters.prefetch_batches.inc();
         Some(Reading { ticket, frames })
     }

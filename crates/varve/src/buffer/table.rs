@@ -78,6 +78,7 @@ impl PageTable {
     /// Links a frame that already bears `id`. Under the instance's lock.
     pub(super) fn insert(&self, frames: &[Frame], id: PageId, slot: Slot) {
         debug_assert!(self.find(frames, id).is_none(), "page {id} is in the table already");
+        debug_assert!(frames[slot as usize].holds(id), "a frame bears its page's id before it is linked");
         let head = self.head(id);
         frames[slot as usize].next.store(head.load(Relaxed), Release);
         head.store(slot + 1, Release);

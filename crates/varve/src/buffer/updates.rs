@@ -18,6 +18,13 @@ use varve_volume::{KeyspaceId, PageId, WriteWhy, page};
 /// published distributions (Hardock et al., SIGMOD 2017).
 pub const UPDATE_BOUNDS: [u32; 14] = [4, 8, 12, 16, 22, 32, 42, 52, 64, 85, 128, 200, 341, 1024];
 const CLASSES: usize = UPDATE_BOUNDS.len() + 1;
+const _: () = {
+    let mut at = 1;
+    while at < UPDATE_BOUNDS.len() {
+        assert!(UPDATE_BOUNDS[at - 1] < UPDATE_BOUNDS[at], "each size is of one class");
+        at += 1;
+    }
+};
 
 /// Writes of the pages of a keyspace, and how much they changed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -286,6 +286,7 @@ impl<'a> Writer<'a> {
             assert!(self.pool.covers(page.lsn), "a page is written only when the log is durable to it");
             assert_eq!(page::id(&page.copy.buf), page.id, "a page is written under the id that it is sealed with");
         }
+        assert!(pages.len() <= self.batch, "a batch has no more pages than it may");
         let request = |p: &Staged<'_>| {
             // SAFETY: the staging buffer is the writer's alone, page_size long and aligned; it is not touched before
             // the request was waited for in `complete_oldest`.

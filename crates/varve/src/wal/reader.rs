@@ -255,6 +255,7 @@ impl LogReader {
         let (mut from, mut orphans) = (block_ceil(at), 0);
         let newest = self.sb.runs.last().expect("never empty").number;
         while let Some((lsn, header)) = self.header_from(from)? {
+            assert!(lsn >= from, "the search for groups goes onwards");
             from = lsn + ALIGN;
             if header.run > newest {
                 return bad("L10", format!("run {} wrote at LSN {lsn}: its superblock is lost", header.run));
@@ -300,6 +301,7 @@ impl LogReader {
     }
 
     fn ends(&self, row: EndRow, orphans: u64) -> LogEnd {
+        assert!(self.last_end <= self.at, "what is valid reaches to the last group's end at least");
         LogEnd { at: self.last_end, row, valid: self.at, orphans }
     }
 

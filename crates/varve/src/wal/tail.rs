@@ -222,6 +222,10 @@ impl Tail {
     pub fn fill_two(&self, at: Lsn, a: &[u8], b: &[u8], zeros: usize) {
         let offset = (at % self.capacity()) as usize;
         let total = a.len() + b.len() + zeros;
+        debug_assert!(
+            at.is_multiple_of(ALIGN) && total as u64 % ALIGN == 0,
+            "a group ends where the next one may begin"
+        );
         if offset + total > self.memory.len() {
             self.fill(at, a, true);
             self.fill(at + a.len() as u64, b, false);

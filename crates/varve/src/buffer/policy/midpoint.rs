@@ -123,6 +123,7 @@ impl Midpoint {
             self.old_len += 1;
         }
         self.list.remove(slot);
+        debug_assert!(self.old != slot, "what is taken out is not the midpoint");
         if std::mem::take(&mut self.page(slot).old) {
             assert!(self.old_len > 0, "old pages are counted");
             self.old_len -= 1;

@@ -20,6 +20,8 @@ use varve_volume::{CostClass, PageId};
 const MOST: u8 = 3;
 /// Hits that take a page from the small queue to the main queue.
 const PROMOTE: u8 = 2;
+const _: () = assert!(PROMOTE <= MOST, "a page can be used often enough to go to the main queue");
+const _: () = assert!(MOST == 3, "the order of candidates names each count of hits");
 
 pub(super) struct S3Fifo {
     /// Share of the small queue, slots.

@@ -55,7 +55,9 @@ const _: () = assert!(UNKNOWN == 0 && OURS > UNKNOWN + 1, "marks of LSNs lie bet
 
 /// What is kept of a page's LSN. (LSNs are multiples of 8.)
 fn mark(lsn: Lsn) -> u16 {
-    (lsn / 8 % u64::from(OURS - 1)) as u16 + 1
+    let mark = (lsn / 8 % u64::from(OURS - 1)) as u16 + 1;
+    debug_assert!(mark != UNKNOWN && mark != OURS, "a version's mark says that it is known, and no mark page");
+    mark
 }
 
 /// The marks of a block of neighbouring pages, in memory.

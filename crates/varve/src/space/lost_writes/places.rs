@@ -169,6 +169,7 @@ impl MarkPages {
 
     /// The version of this sequence was synced; false when a newer one was written since.
     pub fn synced(&mut self, sequence: u64) -> bool {
+        assert!(self.known, "what was synced was written by who knew its place");
         let is_last = self.sequence == sequence;
         if is_last {
             self.synced = 1 - self.synced;
