@@ -91,10 +91,12 @@ pub fn info(out: Out, place: &args::Place) -> Result<(), Failure> {
     let keyspaces = db.keyspaces()?;
     let stats = db.stats();
     if out.json {
-        let list: Vec<_> = keyspaces
-            .iter()
-            .map(|k| json!({ "name": k.name, "id": k.id.0, "root": k.root.0, "kind": kind_text(k.kind) }))
-            .collect();
+        let alone = |name: &str| stats.lsm.iter().any(|s| s.name == name && s.without_worker.is_some());
+        let one = |k: &varve::KeyspaceInfo| {
+            json!({ "name": k.name, "id": k.id.0, "root": k.root.0, "kind": kind_text(k.kind),
+                "without_worker": alone(&k.name) })
+        };
+        let list: Vec<_> = keyspaces.iter().map(one).collect();
         say!(
             "{}",
             json!({ "dir": place.dir.display().to_string(), "page_size": stats.page_size, "pages": stats.pages,

@@ -84,6 +84,9 @@ fn info(out: Out, a: &OneKeyspace) -> Result<(), Failure> {
         ("id".to_string(), info.id.0.to_string()),
         ("read-only".to_string(), if info.read_only { "yes" } else { "no" }.to_string()),
     ];
+    if let Some(merge) = stats.as_ref().and_then(|stats| stats.without_worker) {
+        rows.push(("worker".into(), format!("none: this process merges alone, as {}", merge.local())));
+    }
     if let KeyspaceKind::Lsm(options) = info.kind {
         rows.extend(LSM_OPTIONS.settings.iter().map(|s| (format!("  {}", s.name), in_words(s, &options))));
     }
@@ -122,5 +125,6 @@ fn as_json(info: &KeyspaceInfo, stats: Option<&LsmStats>) -> serde_json::Value {
     let level = |l: &LsmLevel| json!({ "segments": l.segments, "bytes": l.bytes, "limit_bytes": l.limit_bytes });
     let levels: Vec<_> = stats.iter().flat_map(|s| &s.levels).map(level).collect();
     json!({ "name": info.name, "id": info.id.0, "kind": kind_text(info.kind).split(',').next(),
-        "read_only": info.read_only, "options": options, "levels": levels })
+        "read_only": info.read_only, "options": options, "levels": levels,
+        "without_worker": stats.is_some_and(|s| s.without_worker.is_some()) })
 }

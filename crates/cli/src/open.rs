@@ -14,7 +14,7 @@ use std::io::Read;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use varve::array::{EXTENT, Layout, UNIT};
-use varve::{Db, DriveLayout, DrivePart, Layout as DbLayout, Options, RemotePart};
+use varve::{Db, DriveLayout, DrivePart, Layout as DbLayout, LsmStats, Options, RemotePart};
 use varve_lab::own;
 use varve_wire::tcp;
 
@@ -250,7 +250,20 @@ pub fn open_db(dir: &Path, options: Options) -> Result<Closing, varve::Error> {
     if let Some(which) = &report.emptied_tier {
         complain(format!("{which}; it held copies only, and begins empty"));
     }
+    if let Some(warning) = without_worker(&db.stats().lsm) {
+        complain(warning);
+    }
     Ok(db)
+}
+
+/// Names keyspaces whose merges a worker should do a part of where there is none.
+fn without_worker(all: &[LsmStats]) -> Option<String> {
+    let named = |s: &LsmStats| s.without_worker.map(|merge| format!("{} (merge={merge})", s.name));
+    let named: Vec<String> = all.iter().filter_map(named).collect();
+    let which = if named.len() == 1 { "keyspace" } else { "keyspaces" };
+    let names = named.join(", ");
+    (!named.is_empty())
+        .then(|| format!("{which} {names}: the database has no worker near the data, so this process merges alone"))
 }
 
 /// Opens for reading only where that is possible, so that looking changes nothing; else recovers, or switches what is

@@ -9,7 +9,7 @@ use std::fs::{File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use varve::{JobService, Load, WorkerOptions};
+use varve::{JobService, WorkerOptions};
 use varve_device::{Device, FileDevice, Latched, Options as FileOptions};
 use varve_rt::{Instant, Mutex, now};
 use varve_wire::metrics::{self, Metrics};
@@ -20,8 +20,6 @@ use varve_wire::{Handler, Keys, Limits, Op, Role, Session, SessionOptions};
 const REQUESTS: u64 = 4;
 /// How long a worker may take to answer `status`.
 const SOON: Duration = Duration::from_secs(5);
-/// How old a reading of the machine's load may be.
-const FRESH: Duration = Duration::from_millis(500);
 /// Between two tries when the system has no connection left to give.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Between two complaints about connections.
@@ -75,8 +73,7 @@ fn serve(out: Out, a: &Worker, listen: &str, data: &Path) -> Result<(), Failure>
     let jobs = match usize::try_from(a.jobs).expect("at most 64") {
         0 => None,
         jobs => {
-            let machine = Machine::default();
-            let load: Arc<dyn Fn() -> Load + Send + Sync> = Arc::new(move || machine.load());
+            let load = varve::this_machine();
             let options =
                 WorkerOptions { jobs, memory: memory - limits.memory().min(memory / 2), ..WorkerOptions::default() };
             let merges = varve::Worker::start(device.clone(), WorkerOptions { load: Some(load), ..options })?;
@@ -184,76 +181,4 @@ fn status(out: Out, address: &str, a: &KeyArgs) -> Result<(), Failure> {
     }));
     table(&mut Stdout, &rows)?;
     Ok(())
-}
-
-/// What this machine has to work with, by `/proc`, read at most twice a second.
-#[derive(Default)]
-struct Machine(Mutex<Option<Reading>>);
-
-struct Reading {
-    at: Instant,
-    /// Ticks of all cores, and those of them that were idle.
-    ticks: (u64, u64),
-    load: Load,
-}
-
-impl Machine {
-    fn load(&self) -> Load {
-        let mut last = self.0.lock();
-        if let Some(last) = last.as_ref().filter(|last| last.at.elapsed() < FRESH) {
-            return last.load;
-        }
-        let text = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
-        let ticks = ticks(&text("/proc/stat")).unwrap_or_default();
-        let (total, available) = memory(&text("/proc/meminfo")).unwrap_or((0, u64::MAX));
-        let before = last.as_ref().map_or((0, 0), |last| last.ticks);
-        let passed = ticks.0.saturating_sub(before.0).max(1) as f64;
-        let load = Load {
-            cores: std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64),
-            ghz: ghz(&text("/proc/cpuinfo")).unwrap_or(1.0),
-            cpu: (1.0 - ticks.1.saturating_sub(before.1) as f64 / passed).clamp(0.0, 1.0),
-            memory: if total == 0 { 0.0 } else { 1.0 - available as f64 / total as f64 },
-            free: available,
-        };
-        *last = Some(Reading { at: now(), ticks, load });
-        load
-    }
-}
-
-/// Ticks of all cores, and those of them that were idle or waited for a device.
-fn ticks(stat: &str) -> Option<(u64, u64)> {
-    let numbers = stat.lines().next()?.strip_prefix("cpu")?.split_whitespace();
-    let ticks: Vec<u64> = numbers.map_while(|n| n.parse().ok()).take(8).collect();
-    (ticks.len() >= 5).then(|| (ticks.iter().sum(), ticks[3] + ticks[4]))
-}
-
-/// Bytes of memory, and those of them that can be had.
-fn memory(meminfo: &str) -> Option<(u64, u64)> {
-    let kib = |name: &str| {
-        let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
-        line.trim_start_matches(':').split_whitespace().next()?.parse::<u64>().ok()
-    };
-    Some((kib("MemTotal")? << 10, kib("MemAvailable")? << 10))
-}
-
-/// Frequency of the first core.
-fn ghz(cpuinfo: &str) -> Option<f64> {
-    let line = cpuinfo.lines().find(|line| line.starts_with("cpu MHz"))?;
-    Some(line.split_once(':')?.1.trim().parse::<f64>().ok()? / 1e3)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_load_of_a_machine_is_read_from_the_right_fields() {
-        assert_eq!(ticks("cpu  100 20 30 4000 500 6 4 40 99 9\ncpu0 1\n"), Some((4700, 4500)));
-        assert_eq!(ticks("intr 5"), None);
-        assert_eq!(memory("MemTotal: 2048 kB\nMemFree: 1 kB\nMemAvailable:  512 kB\n"), Some((2 << 20, 512 << 10)));
-        assert_eq!(ghz("processor : 0\ncpu MHz\t\t: 2500.000\n"), Some(2.5));
-        let machine = Machine::default();
-        let load = machine.load();
-        assert!(load.cores >= 1.0 && (0.0..=1.0).contains(&load.cpu) && load.free > 0, "{load:?}");
-    }
 }

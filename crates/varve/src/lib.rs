@@ -144,18 +144,19 @@ pub use db::{
     AsKey, BackupInfo, BackupOptions, BackupReport, BulkLoad, CompactReport, Compression, Db, Devices, DriveLayout,
     DrivePart, Durability, Durable, Figure, FlashDriver, FlashPart, Key, KeyFiles, Keyspace, KeyspaceInfo,
     KeyspaceKind, KeyspaceLeft, KeyspaceUpdates, LSM_OPTIONS, Layout, LsmLevel, LsmOptions, LsmStats, MAX_NAME,
-    MIN_CACHE_BYTES, MergeBy, NearOptions, NearStats, OPTIONS, OpenFlash, Options, POOL_OPTIONS, Packing, Pick,
-    PoolOptions, Pressure, ReadFuture, RemotePart, RestoreOptions, RestoreReport, Rows, SalvageReport, SalvagedRow,
-    Scan, SealReport, Snapshot, Stats, Transaction, TypedKeyspace, TypedRows, Value, WriteBatch, check_keyspace_name,
-    exists, has_array, has_tier, is_left_over, restore, restore_on, salvage, salvage_on, salvage_with, tier_managers,
+    MIN_CACHE_BYTES, MergeBy, NearOptions, NearStats, OPTIONS, OpenFlash, Options,
+    POOL_OPTIONS, Packing, Pick, PoolOptions, Pressure, ReadFuture, RemotePart, RestoreOptions, RestoreReport, Rows,
+    SalvageReport, SalvagedRow, Scan, SealReport, Snapshot, Stats, Transaction, TypedKeyspace, TypedRows, Value,
+    WriteBatch, check_keyspace_name, exists, has_array, has_tier, is_left_over, restore, restore_on, salvage,
+    salvage_on, salvage_with, tier_managers,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use lsm::near::{
-    DecisionOptions, Fallbacks, Jobs, Load, Mode as MergeMode, Near, NotStarted, Progress, SideStats, Worker,
+    DecisionOptions, Fallbacks, Jobs, LinkUse, Load, Mode as MergeMode, Near, NotStarted, Progress, SideStats, Worker,
     WorkerOptions,
 };
 #[cfg(feature = "near")]
-pub use lsm::near::{JobService, RemoteWorker};
+pub use lsm::near::{JobService, RemoteWorker, this_machine};
 pub use page::PageChangeStats;
 pub use report::{CheckReport, Unreadable};
 pub use space::lost_writes::LostWriteStats;

@@ -10,7 +10,7 @@ use crate::connection::Connection;
 use crate::error::WireError;
 use crate::facts::{Facts, Role, hello};
 use crate::failure;
-use crate::frame::{Decoder, FROM_HOST, Frame, HEAD, REFUSED, VERSION, encode};
+use crate::frame::{Decoder, FRAME_OVERHEAD, FROM_HOST, Frame, HEAD, REFUSED, VERSION, encode};
 use crate::op::Op;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,6 +52,32 @@ struct Table {
     lost: Option<Arc<str>>,
     /// Answers that nobody waited for.
     late: u64,
+    /// Bytes of frames that were received.
+    received: u64,
+    /// Bytes of frames that were sent.
+    sent: u64,
+}
+
+/// What went over connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Requests sent.
+    pub requests: u64,
+    /// Bytes of the frames that were sent, before encryption.
+    pub sent: u64,
+    /// Bytes of the frames that were received, after decryption.
+    pub received: u64,
+}
+
+impl Traffic {
+    /// Both together.
+    pub(crate) fn and(self, other: Traffic) -> Traffic {
+        Traffic {
+            requests: self.requests + other.requests,
+            sent: self.sent + other.sent,
+            received: self.received + other.received,
+        }
+    }
 }
 
 struct Shared {
@@ -111,6 +137,12 @@ impl Client {
         self.shared.table.lock().late
     }
 
+    /// What went over it so far.
+    pub fn traffic(&self) -> Traffic {
+        let table = self.shared.table.lock();
+        Traffic { requests: table.last, sent: table.sent, received: table.received }
+    }
+
     /// Requests that are outstanding.
     pub fn outstanding(&self) -> usize {
         self.shared.table.lock().outstanding.len()
@@ -141,6 +173,7 @@ impl Client {
                 }
             }
             table.last += 1;
+            table.sent += (FRAME_OVERHEAD + HEAD + parts.iter().map(|part| part.len()).sum::<usize>()) as u64;
             let id = table.last;
             table.outstanding.insert(id, slot.clone());
             id
@@ -258,6 +291,7 @@ impl Shared {
         }
         let slot = {
             let mut table = self.table.lock();
+            table.received += (FRAME_OVERHEAD + HEAD + frame.body().len()) as u64;
             match table.outstanding.remove(&frame.id) {
                 Some(slot) => slot,
                 None if frame.id <= table.last && frame.id > 0 => {

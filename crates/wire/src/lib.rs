@@ -32,7 +32,7 @@ pub mod tcp;
 mod tls;
 mod worker;
 
-pub use client::{Client, Pending, Reply};
+pub use client::{Client, Pending, Reply, Traffic};
 pub use connection::{Connection, Connector};
 pub use error::{FrameError, Refusal, WireError};
 pub use facts::{Facts, Role};

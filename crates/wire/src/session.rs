@@ -1,8 +1,8 @@
 //! A host's connection to a worker that is made again when it is lost.
 //!
-//! Lock order: `connecting`, then `state`. Nothing waits under `state`.
+//! Lock order: `connecting`, then `state`, then the client's. Nothing waits under `state`.
 
-use crate::client::{Client, Reply};
+use crate::client::{Client, Reply, Traffic};
 use crate::connection::Connector;
 use crate::error::{Refusal, WireError};
 use crate::facts::{Facts, Role};
@@ -52,6 +52,8 @@ struct State {
     client: Arc<Client>,
     /// Connections made.
     made: u64,
+    /// What went over those before this one.
+    before: Traffic,
     /// Since when there is none.
     gone: Option<Instant>,
     closed: bool,
@@ -64,7 +66,8 @@ impl Session {
     pub fn open(connector: Arc<dyn Connector>, options: SessionOptions) -> Result<Arc<Session>, WireError> {
         let number = varve_rt::rng().next_u64();
         let client = connect(&*connector, &options, number, options.patience)?;
-        let state = Mutex::new(State { client, made: 1, gone: None, closed: false, guard: None });
+        let state =
+            Mutex::new(State { client, made: 1, before: Traffic::default(), gone: None, closed: false, guard: None });
         Ok(Arc::new(Session { connector, options, client: number, state, connecting: Mutex::new(()) }))
     }
 
@@ -106,6 +109,12 @@ impl Session {
         self.state.lock().made
     }
 
+    /// What went over all of them so far; answers that come over one that was given up do not count.
+    pub fn traffic(&self) -> Traffic {
+        let state = self.state.lock();
+        state.before.and(state.client.traffic())
+    }
+
     /// Ends the connection; it is not made again.
     pub fn close(&self) {
         let client = {
@@ -137,7 +146,8 @@ impl Session {
             let error = match self.connect(&now_used, left) {
                 Ok(client) => {
                     let mut state = self.state.lock();
-                    state.client = client.clone();
+                    let gone = std::mem::replace(&mut state.client, client.clone());
+                    state.before = state.before.and(gone.traffic());
                     state.made += 1;
                     state.gone = None;
                     return Ok(client);

@@ -252,7 +252,7 @@ pub(super) fn merges(put: &mut impl FnMut(&str, f64), then: Option<&NearStats>, 
     side("near", &a.device, &b.device, put);
     put("merge.cut", (b.cut - a.cut) as f64);
     put("merge.share", b.share);
-    put("merge.host_waited_s", (b.host_waited - a.host_waited).as_secs_f64());
+    put("merge.host_waited_s", (b.host.waited - a.host.waited).as_secs_f64());
     put("merge.fallbacks", (b.fallbacks.all() - a.fallbacks.all()) as f64);
     put("merge.message_mib", (b.message_bytes - a.message_bytes) as f64 / MIB);
 }

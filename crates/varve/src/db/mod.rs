@@ -72,8 +72,8 @@ pub use typed::{AsKey, Key, TypedKeyspace, TypedRows, Value};
 pub use volume::tier_managers;
 
 pub use crate::index::{
-    Compression, KeyspaceKind, LSM_OPTIONS, LsmLevel, LsmOptions, LsmStats, MergeBy, NearOptions, NearStats, Pick,
-    Pressure,
+    Compression, KeyspaceKind, LSM_OPTIONS, LsmLevel, LsmOptions, LsmStats, MergeBy, MergeMode, NearOptions, NearStats,
+    Pick, Pressure, SideStats,
 };
 pub use crate::txn::Durability;
 

@@ -220,7 +220,7 @@ impl Parts {
         let Parts { devices, options, cache, plan, mut identity, near } = self;
         let budget = plan.budget()?;
         let mut recovery = RecoveryReport { clean: true, ..RecoveryReport::default() };
-        let indexes = Arc::new(Indexes::with_near(near));
+        let indexes = Arc::new(Indexes::with_near(near, devices.near.is_some()));
         if options.read_only {
             indexes.set_read_only();
         } else {

@@ -3,7 +3,7 @@
 use super::Inner;
 use crate::budget::ClassUse;
 use crate::buffer::{PoolStats, UpdateSizes};
-use crate::index::{LsmStats, NearStats};
+use crate::index::{LinkUse, LsmStats, NearStats};
 use crate::page::PageChangeStats;
 use crate::space::lost_writes::LostWriteStats;
 use crate::space::{SPACE_KEYSPACE, ScratchStats, TrimStats};
@@ -132,7 +132,8 @@ fn updates(inner: &Inner) -> Vec<KeyspaceUpdates> {
 fn lsm(inner: &Inner) -> Vec<LsmStats> {
     let of = |shared: &Arc<OpenKeyspace>| {
         let stats = shared.index().lsm_stats()?;
-        Some(LsmStats { name: shared.name().to_string(), ..stats })
+        let without_worker = inner.indexes.without_worker(shared.index().kind());
+        Some(LsmStats { name: shared.name().to_string(), without_worker, ..stats })
     };
     inner.registry.live().iter().filter_map(of).collect()
 }
@@ -448,15 +449,29 @@ impl Rows {
                 ("read_bytes", of.read),
                 ("written_bytes", of.written),
                 ("ns", of.time.as_nanos() as u64),
+                ("waited_ns", of.waited.as_nanos() as u64),
             ] {
                 self.number(&format!("near.{side}.{what}"), n);
             }
-            self.0.push((format!("near.{side}.bytes_per_s"), Figure::Ratio(of.bandwidth())));
+            let mut put = |what: &str, figure| self.0.push((format!("near.{side}.{what}"), figure));
+            put("bytes_per_s", Figure::Ratio(of.bandwidth()));
+            if let Some(mode) = of.mode {
+                put("mode", Figure::Text(mode.name().into()));
+                put("large_share", Figure::Ratio(of.large_share));
+            }
+            if let Some(load) = of.load {
+                put("cpu", Figure::Ratio(load.cpu));
+                put("memory", Figure::Ratio(load.memory));
+            }
         }
         self.number("near.cut", s.cut);
         self.0.push(("near.host_share".into(), Figure::Ratio(s.share)));
-        self.number("near.waited_ns", s.host_waited.as_nanos() as u64);
         self.number("near.message_bytes", s.message_bytes);
+        if let Some(LinkUse { requests, sent, received }) = s.link {
+            self.number("near.link.requests", requests);
+            self.number("near.link.sent_bytes", sent);
+            self.number("near.link.received_bytes", received);
+        }
         for (reason, n) in s.fallbacks.each() {
             self.number(&format!("near.fallbacks.{reason}"), n);
         }
@@ -473,6 +488,9 @@ impl Rows {
 
     fn lsm(&mut self, s: &LsmStats) {
         let of = |what: &str| format!("lsm.{}.{what}", s.name);
+        if let Some(merge) = s.without_worker {
+            self.0.push((of("without_worker"), Figure::Text(merge.name().into())));
+        }
         for (what, n) in [
             ("memtable_bytes", s.memtable_bytes),
             ("user_bytes", s.user_bytes),

@@ -23,9 +23,9 @@ pub(crate) use crate::btree::Route;
 use crate::btree::{self, ReadAhead, Tree};
 use crate::error::Result;
 pub(crate) use crate::lsm::near::Host as NearHost;
+pub use crate::lsm::near::{LinkUse, Mode as MergeMode, NearOptions, NearStats, SideStats};
 #[cfg(feature = "near")]
-pub(crate) use crate::lsm::near::RemoteWorker;
-pub use crate::lsm::near::{NearOptions, NearStats};
+pub(crate) use crate::lsm::near::{RemoteWorker, this_machine};
 use crate::lsm::{self, Lsm};
 pub use crate::lsm::{Compression, LSM_OPTIONS, LsmLevel, LsmOptions, LsmStats, MergeBy, Pick, Pressure};
 pub(crate) use crate::lsm::{FoundGroups, Moments};

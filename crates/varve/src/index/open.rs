@@ -2,7 +2,7 @@
 //!
 //! Invariant: an index is listed from before anything is written to it or redone in it until its pages are free.
 
-use super::{FoundGroups, Index, KeyspaceKind, Moments, NearHost, NearStats};
+use super::{FoundGroups, Index, KeyspaceKind, MergeBy, Moments, NearHost, NearStats};
 use crate::error::{Error, Result};
 use crate::lsm;
 use crate::space::Core;
@@ -16,6 +16,8 @@ use varve_volume::{KeyspaceId, Lsn};
 pub(crate) struct Indexes {
     /// Held for a moment; no other lock is taken under it.
     open: Mutex<Vec<Index>>,
+    /// Somebody near the data can do parts of merges, whether or not it is asked to.
+    worker: bool,
     pub(super) lsm: Arc<lsm::Services>,
 }
 
@@ -35,9 +37,11 @@ impl Indexes {
         self.lsm.set_read_only();
     }
 
-    /// Of a database that has, or has not, somebody who does parts of merges near the data.
-    pub fn with_near(near: Option<NearHost>) -> Indexes {
-        let indexes = Indexes::default();
+    /// Of a database that has, or has not, somebody who does parts of merges near the data; `worker`: there is one, but
+    /// it may be that nothing is merged.
+    pub fn with_near(near: Option<NearHost>, worker: bool) -> Indexes {
+        assert!(worker || near.is_none(), "who does something is there");
+        let indexes = Indexes { worker, ..Indexes::default() };
         near.into_iter().for_each(|near| indexes.lsm.set_near(near));
         indexes
     }
@@ -45,6 +49,11 @@ impl Indexes {
     /// What that came to; none: nobody does.
     pub fn near_stats(&self) -> Option<NearStats> {
         self.lsm.near().map(|near| near.stats())
+    }
+
+    /// How a keyspace of this kind is to be merged, if that needs a worker and the database has none: it is merged here.
+    pub fn without_worker(&self, kind: KeyspaceKind) -> Option<MergeBy> {
+        kind.merges_near().filter(|_| !self.worker)
     }
 
     /// Fails for a kind of keyspace that needs a worker, where there is none.

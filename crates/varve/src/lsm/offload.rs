@@ -197,13 +197,13 @@ impl Lsm {
                 return Ok(Collected::Here(why, self.take_up(offer, plan)?));
             }
         };
-        let Offer { job, mut pages, .. } = offer;
+        let Offer { job, mut pages, since, .. } = offer;
         if let Err(what) = self.look_at(&job, &done.segments, &mut pages) {
-            host.give_up(Offer { job, pages, until: begun, part: None });
+            host.give_up(Offer { job, pages, since, until: begun, part: None });
             return Ok(Collected::Here(Fallback::Garbage(what), None));
         }
         pages.finish()?;
-        host.note_device(&done);
+        host.note_device(&done, begun.duration_since(since));
         let level = plan.level as u8 + 1;
         let segments = done.segments.into_iter().map(|segment| (level, own(segment))).collect();
         Ok(Collected::Done(Made { segments, pages: vec![pages] }))

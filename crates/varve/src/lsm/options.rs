@@ -108,7 +108,7 @@ impl MergeBy {
     ];
 
     /// The executor that does its merges where there is no worker.
-    pub(super) fn local(self) -> &'static str {
+    pub fn local(self) -> &'static str {
         if matches!(self, MergeBy::Sequential | MergeBy::Cokv) { "sequential" } else { "pcp" }
     }
 

@@ -3,6 +3,7 @@
 //! Invariant: counters only rise.
 
 use super::LAST_LEVEL;
+use super::options::MergeBy;
 use super::picker::Leveled;
 use super::version::pages;
 use super::{Segment, Version};
@@ -40,6 +41,9 @@ pub struct LsmLevel {
 pub struct LsmStats {
     /// Its name.
     pub name: String,
+    /// How it is to be merged, if that needs a worker near the data and the database has none: this process merges it
+    /// alone, as [`MergeBy::local`] says.
+    pub without_worker: Option<MergeBy>,
     /// Level by level.
     pub levels: Vec<LsmLevel>,
     /// Bytes of memtables, bookkeeping included.

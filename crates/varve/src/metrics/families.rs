@@ -139,15 +139,30 @@ families! {
         "How far writers are held up: 0 not at all, 1 as far as planned.";
     LSM_AMPLIFICATION Gauge "varve_lsm_amplification" ["keyspace", "of"]
         "Amplification since the opening: write, read, space.";
+    LSM_ALONE Gauge "varve_lsm_without_worker" ["keyspace"]
+        "Whether its merges need a worker near the data and the database has none: 1, or 0.";
 
     NEAR_ATTACHED Gauge "varve_near_attached" [] "Whether the worker near the data does merges: 1, or 0.";
     NEAR_ATTACHMENTS Counter "varve_near_attachments_total" []
         "Times that the worker was attached to, the opening included.";
     NEAR_TASKS Counter "varve_near_tasks_total" ["side"] "Parts of merges done: by host, by worker.";
-    NEAR_BYTES Counter "varve_near_bytes_total" ["side", "op"] "Bytes that these read and wrote.";
+    NEAR_PIPELINED_TASKS Counter "varve_near_pipelined_tasks_total" ["side"]
+        "Those of these parts that were merged in a pipeline.";
+    NEAR_PIPELINED Gauge "varve_near_pipelined" ["side"]
+        "How the last part was merged: 1 in a pipeline, 0 one step after the other.";
+    NEAR_BYTES Counter "varve_near_bytes_total" ["side", "op"] "Bytes that parts of merges read and wrote.";
     NEAR_TIME Counter "varve_near_seconds_total" ["side"] "Time spent in them.";
     NEAR_SHARE Gauge "varve_near_host_share" [] "The host's share of the last merge, as it was wanted.";
+    NEAR_CPU Gauge "varve_near_cpu_ratio" ["side"]
+        "Share of the side's processor that was in use when a merge was last shared, where somebody says.";
+    NEAR_MEMORY Gauge "varve_near_memory_ratio" ["side"] "The same of its memory.";
+    NEAR_LARGE Gauge "varve_near_large_ratio" ["side"] "Share of large pairs by which the last part was decided.";
     NEAR_WAITED Counter "varve_near_waited_seconds_total" [] "Time that the host waited for the worker.";
+    NEAR_WORKER_WAITED Counter "varve_near_worker_waited_seconds_total" []
+        "Time that the worker was done while the host was not yet, about.";
+    NEAR_LINK Counter "varve_near_link_bytes_total" ["direction"]
+        "Bytes of messages over the connection, blocks included: to_worker, from_worker.";
+    NEAR_REQUESTS Counter "varve_near_link_requests_total" [] "Requests sent over the connection.";
     NEAR_FALLBACKS Counter "varve_near_fallbacks_total" ["why"]
         "Parts that the host did in place of the worker: refused, failed, late, garbage, lost; detached: whole merges.";
     NEAR_RESUMED Counter "varve_near_resumed_total" []

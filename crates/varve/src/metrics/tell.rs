@@ -3,7 +3,7 @@
 use super::families::*;
 use super::{Family, MetricSink};
 use crate::buffer::KindStats;
-use crate::db::{LsmLevel, LsmStats, NearStats, Stats};
+use crate::db::{LsmLevel, LsmStats, MergeMode, NearStats, SideStats, Stats};
 use varve_device::DeviceStats;
 use varve_volume::array::{ArrayStats, DriveStats};
 use varve_volume::tier::{REFUSALS, TierStats};
@@ -205,19 +205,37 @@ fn tell_array(a: &ArrayStats, to: &mut To<'_>) {
     busy.for_each(|(n, b)| to.0.sample(&ARRAY_BUSY, &[n], b.nanos as f64 / 1e9));
 }
 
+/// What is known of host and worker.
+fn of_sides(family: &'static Family, s: &NearStats, read: impl Fn(&SideStats) -> Option<f64>, to: &mut To<'_>) {
+    for (side, of) in [("host", &s.host), ("worker", &s.device)] {
+        read(of).into_iter().for_each(|value| to.0.sample(family, &[side], value));
+    }
+}
+
 /// Of merges near the data.
 fn tell_near(s: &NearStats, to: &mut To<'_>) {
     let sides = [("host", &s.host), ("worker", &s.device)];
     to.one(&NEAR_ATTACHED, s.attached.into());
     to.one(&NEAR_ATTACHMENTS, s.attachments);
     sides.iter().for_each(|(side, of)| to.0.sample(&NEAR_TASKS, &[side], of.tasks as f64));
+    sides.iter().for_each(|(side, of)| to.0.sample(&NEAR_PIPELINED_TASKS, &[side], of.pipelined as f64));
+    let last = |of: &SideStats| of.mode.map(|mode| f64::from(u8::from(mode == MergeMode::Pipeline)));
+    of_sides(&NEAR_PIPELINED, s, last, to);
     for (side, of) in sides {
         to.0.sample(&NEAR_BYTES, &[side, "read"], of.read as f64);
         to.0.sample(&NEAR_BYTES, &[side, "write"], of.written as f64);
     }
     sides.iter().for_each(|(side, of)| to.0.sample(&NEAR_TIME, &[side], of.time.as_secs_f64()));
     to.0.sample(&NEAR_SHARE, &[], s.share);
-    to.0.sample(&NEAR_WAITED, &[], s.host_waited.as_secs_f64());
+    of_sides(&NEAR_CPU, s, |of| of.load.map(|load| load.cpu), to);
+    of_sides(&NEAR_MEMORY, s, |of| of.load.map(|load| load.memory), to);
+    of_sides(&NEAR_LARGE, s, |of| of.mode.map(|_| of.large_share), to);
+    to.0.sample(&NEAR_WAITED, &[], s.host.waited.as_secs_f64());
+    to.0.sample(&NEAR_WORKER_WAITED, &[], s.device.waited.as_secs_f64());
+    if let Some(link) = s.link {
+        to.each(&NEAR_LINK, &[("to_worker", link.sent), ("from_worker", link.received)]);
+        to.one(&NEAR_REQUESTS, link.requests);
+    }
     to.each(&NEAR_FALLBACKS, &s.fallbacks.each());
     to.one(&NEAR_RESUMED, s.resumed);
     to.one(&NEAR_GIVEN_UP, s.orphans);
@@ -253,7 +271,7 @@ fn tell_lsm(all: &[LsmStats], to: &mut To<'_>) {
 fn tell_lsm_totals(all: &[LsmStats], to: &mut To<'_>) {
     type Read = fn(&LsmStats) -> Option<f64>;
     const NS: f64 = 1e9;
-    let figures: [(&'static Family, &[&str], Read); 22] = [
+    let figures: [(&'static Family, &[&str], Read); 23] = [
         (&LSM_MEMTABLES, &[], |s| Some(s.memtable_bytes as f64)),
         (&LSM_USER, &[], |s| Some(s.user_bytes as f64)),
         (&LSM_LOG, &[], |s| Some(s.log_bytes as f64)),
@@ -276,6 +294,7 @@ fn tell_lsm_totals(all: &[LsmStats], to: &mut To<'_>) {
         (&LSM_AMPLIFICATION, &["write"], LsmStats::write_amplification),
         (&LSM_AMPLIFICATION, &["read"], LsmStats::read_amplification),
         (&LSM_AMPLIFICATION, &["space"], LsmStats::space_amplification),
+        (&LSM_ALONE, &[], |s| Some(f64::from(u8::from(s.without_worker.is_some())))),
     ];
     for group in figures.chunk_by(|a, b| std::ptr::eq(a.0, b.0)) {
         for s in all {

@@ -193,6 +193,8 @@ fn a_worker_that_was_started_anew_merges_again_for_an_open_database() {
         let db = filled(&place, 600);
         let before = db.near_stats().unwrap();
         assert!(before.device.tasks > 0 && before.attached && before.attachments == 1, "{before:?}");
+        let link = before.link.unwrap();
+        assert!(link.requests > 0 && link.sent > 600 * 300 && link.received > 0, "{link:?}");
         place.fail(&domain, 1);
         place.start();
         let mut rows = 600;
@@ -206,6 +208,8 @@ fn a_worker_that_was_started_anew_merges_again_for_an_open_database() {
             assert!(rows < 6000, "{stats:?}");
         };
         assert!(after.attached && after.attachments == 2 && after.orphans == 0, "{after:?}");
+        let then = after.link.unwrap();
+        assert!(then.requests > link.requests && then.sent > link.sent, "of both connections: {link:?}, {then:?}");
         assert!(after.fallbacks.refused > 0 && after.fallbacks.detached > 0, "merges go on meanwhile: {after:?}");
         all_there(&db, rows);
         db.close().unwrap();

@@ -3,7 +3,7 @@
 use super::super::options::RemotePart;
 use super::invalid;
 use crate::error::{Error, Result};
-use crate::index::{NearOptions, RemoteWorker};
+use crate::index::{NearOptions, RemoteWorker, this_machine};
 use std::sync::Arc;
 use varve_device::{Device, DeviceError};
 pub use varve_wire::KeyFiles;
@@ -27,8 +27,11 @@ pub(super) fn connect(part: RemotePart) -> Result<(Arc<dyn Device>, Option<NearO
         e => DeviceError::Lost { device: format!("remote:{address}").into(), why: e.to_string().into() }.into(),
     })?;
     assert!(session.facts().info.block.is_power_of_two(), "what a worker says of its device was checked");
-    let near = session.facts().jobs.then(|| NearOptions::new(RemoteWorker::new(session.clone())));
-    Ok((RemoteDevice::new(session), near))
+    let merges = session.facts().jobs.then(|| NearOptions {
+        load: Some(this_machine()),
+        ..NearOptions::new(RemoteWorker::new(session.clone()))
+    });
+    Ok((RemoteDevice::new(session), merges))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::decision::{Analyser, Decision, DecisionOptions, Measures, Mode, share
 use super::job::{Answer, Done, How, Job, Part};
 use super::share::{Load, ShareRule, Shares};
 use super::worker::LoadFn;
-use super::{Near, NotStarted, Progress};
+use super::{LinkUse, Near, NotStarted, Progress};
 use crate::error::{Error, Result};
 use crate::lsm::executor::{Span, Tally, split};
 use crate::lsm::picker::Plan;
@@ -73,6 +73,14 @@ pub struct SideStats {
     pub large: u64,
     /// Time spent in them, without flushes that came between.
     pub time: Duration,
+    /// How the last of them was done; none: there was none.
+    pub mode: Option<Mode>,
+    /// The share of large pairs, 0 to 1, that the last one was, or would have been, decided by.
+    pub large_share: f64,
+    /// What the side had to work with when a merge was last shared: use of processor and memory. None: nobody says.
+    pub load: Option<Load>,
+    /// Time that the side waited for the other one when its own part was done; of a worker about.
+    pub waited: Duration,
 }
 
 impl SideStats {
@@ -90,6 +98,7 @@ impl SideStats {
         self.pairs += tally.pairs;
         self.large += tally.large;
         self.time += time;
+        self.mode = Some(mode);
     }
 }
 
@@ -136,10 +145,10 @@ pub struct NearStats {
     pub cut: u64,
     /// The host's share of the last merge, as it was wanted.
     pub share: f64,
-    /// Time that the host waited for the worker when its own part was done.
-    pub host_waited: Duration,
     /// Bytes of jobs and answers.
     pub message_bytes: u64,
+    /// What went over the connection to the worker, jobs, answers and blocks; none: it is in this process.
+    pub link: Option<LinkUse>,
     /// What the host did instead of the worker.
     pub fallbacks: Fallbacks,
     /// Why it did so last.
@@ -177,6 +186,7 @@ pub(crate) struct Offer {
     pub job: Job,
     /// The pages that were set aside for it.
     pub pages: DirectPages,
+    pub since: Instant,
     pub until: Instant,
     /// What the worker said last of what is finished.
     pub part: Option<Part>,
@@ -322,9 +332,10 @@ impl Host {
 
     /// What it came to.
     pub(crate) fn stats(&self) -> NearStats {
+        let link = self.options.worker.link();
         let state = self.state.lock();
         let (orphans, attached) = (state.orphans.len() as u64, state.generation.is_some());
-        NearStats { orphans, attached, ..state.stats.clone() }
+        NearStats { orphans, attached, link, ..state.stats.clone() }
     }
 
     fn load(&self) -> Load {
@@ -338,6 +349,8 @@ impl Host {
         let share = state.shares.host_share(rule, bytes, &host, &device);
         assert!((0.0..=1.0).contains(&share), "a share is a share");
         state.stats.share = share;
+        state.stats.host.load = self.options.load.is_some().then_some(host);
+        state.stats.device.load = Some(device);
         let all = || Some(Span::default());
         if share <= 0.0 || share >= 1.0 {
             return if share <= 0.0 {
@@ -364,6 +377,7 @@ impl Host {
         let load = self.load();
         let large = self.analyser.lock().share().unwrap_or(of_inputs);
         let mut state = self.state.lock();
+        state.stats.host.large_share = large;
         let measures = Measures { cpu: load.cpu, memory: load.memory, large };
         (fixed.unwrap_or_else(|| state.decision.decide(measures)), large_bytes as usize)
     }
@@ -400,7 +414,7 @@ impl Host {
 
     /// So long was the worker waited for.
     pub(crate) fn note_wait(&self, time: Duration) {
-        self.state.lock().stats.host_waited += time;
+        self.state.lock().stats.host.waited += time;
     }
 
     /// The host does a part itself, and why.
@@ -432,16 +446,17 @@ impl Host {
         self.state.lock().stats.message_bytes += bytes.len() as u64;
         let inputs: u64 = job.runs.iter().flatten().map(|segment| segment.meta.pages).sum();
         let megabytes = ((inputs * job.pages.size as u64) >> 20) as u32;
-        let until = now() + self.options.patience + PER_MEGABYTE * megabytes;
+        let since = now();
+        let until = since + self.options.patience + PER_MEGABYTE * megabytes;
         match self.options.worker.start(job.id, &bytes) {
-            Ok(()) => Ok(Offer { job, pages, until, part: None }),
+            Ok(()) => Ok(Offer { job, pages, since, until, part: None }),
             Err(NotStarted::Detached(why)) => {
                 self.detach(job.generation);
                 Err(Fallback::Refused(why))
             }
             Err(NotStarted::Refused(why)) => {
                 // Whether it has begun nobody knows.
-                self.give_up(Offer { job, pages, until, part: None });
+                self.give_up(Offer { job, pages, since, until, part: None });
                 Err(Fallback::Refused(why))
             }
         }
@@ -481,9 +496,13 @@ impl Host {
         (stats.resumed, stats.resumed_bytes) = (stats.resumed + 1, stats.resumed_bytes + bytes);
     }
 
-    /// The worker has done a job, and what it wrote is as it says.
-    pub(crate) fn note_device(&self, done: &Done) {
+    /// The worker has done a job, and what it wrote is as it says; the host was done so long after it was given away.
+    pub(crate) fn note_device(&self, done: &Done, host_done: Duration) {
         let mut state = self.state.lock();
+        let device = &mut state.stats.device;
+        // On its way, and in the queue, a job is for a moment only.
+        device.waited += host_done.saturating_sub(done.time);
+        device.large_share = done.share.min(1.0);
         state.shares.device.note(done.tally.read + done.tally.written, done.time);
         state.stats.device.add(&done.tally, done.mode, done.time);
     }

@@ -21,6 +21,8 @@ mod bytes;
 mod decision;
 mod host;
 mod job;
+#[cfg(feature = "near")]
+mod machine;
 mod serve;
 mod share;
 #[cfg(feature = "near")]
@@ -32,6 +34,8 @@ pub(crate) use host::{Fallback, Host, Offer, merges_near};
 pub use host::{Fallbacks, NearOptions, NearStats, SideStats};
 pub(crate) use job::Part;
 pub(crate) use job::{Job, Pages};
+#[cfg(feature = "near")]
+pub use machine::this_machine;
 pub use share::Load;
 pub(crate) use share::ShareRule;
 #[cfg(feature = "near")]
@@ -85,10 +89,26 @@ pub trait Near: Send + Sync {
     /// What the worker has to work with. May be a little old.
     fn load(&self) -> Load;
 
+    /// What went over the connection to it, if there is one. Waits for nothing.
+    fn link(&self) -> Option<LinkUse> {
+        None
+    }
+
     /// What became of jobs, where the worker is; zeros elsewhere.
     fn jobs(&self) -> Jobs {
         Jobs::default()
     }
+}
+
+/// What went over the connection to a worker, with all that belongs to its messages but encryption.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LinkUse {
+    /// Requests sent.
+    pub requests: u64,
+    /// Bytes sent to the worker.
+    pub sent: u64,
+    /// Bytes that came from it.
+    pub received: u64,
 }
 
 /// What became of a worker's jobs.

@@ -6,12 +6,12 @@
 //! Lock order: `load` is a leaf.
 
 use super::share::Load;
-use super::{Near, NotStarted, Progress};
+use super::{LinkUse, Near, NotStarted, Progress};
 use std::sync::Arc;
 use std::time::Duration;
 use varve_rt::{Instant, Mutex, now};
 use varve_wire::metrics::{self, Metrics};
-use varve_wire::{Fields, Handler, Op, Refusal, Request, Responder, Session, WireError};
+use varve_wire::{Fields, Handler, Op, Refusal, Request, Responder, Session, Traffic, WireError};
 
 /// How long what a worker has to work with is believed.
 const FRESH: Duration = Duration::from_millis(500);
@@ -89,6 +89,11 @@ impl Near for RemoteWorker {
                 load
             }
         }
+    }
+
+    fn link(&self) -> Option<LinkUse> {
+        let Traffic { requests, sent, received } = self.session.traffic();
+        Some(LinkUse { requests, sent, received })
     }
 }
 
