@@ -144,7 +144,7 @@ pub use db::{
     AsKey, BackupInfo, BackupOptions, BackupReport, BulkLoad, CompactReport, Compression, Db, Devices, DriveLayout,
     DrivePart, Durability, Durable, Figure, FlashDriver, FlashPart, Key, KeyFiles, Keyspace, KeyspaceInfo,
     KeyspaceKind, KeyspaceLeft, KeyspaceUpdates, LSM_OPTIONS, Layout, LsmLevel, LsmOptions, LsmStats, MAX_NAME,
-    MIN_CACHE_BYTES, MergeBy, NearOptions, NearStats, OPTIONS, OpenFlash, Options,
+    MIN_CACHE_BYTES, MergeBy, NEAR_OPTIONS, NearDecisions, NearOptions, NearStats, OPTIONS, OpenFlash, Options,
     POOL_OPTIONS, Packing, Pick, PoolOptions, Pressure, ReadFuture, RemotePart, RestoreOptions, RestoreReport, Rows,
     SalvageReport, SalvagedRow, Scan, SealReport, Snapshot, Stats, Transaction, TypedKeyspace, TypedRows, Value,
     WriteBatch, check_keyspace_name, exists, has_array, has_tier, is_left_over, restore, restore_on, salvage,

@@ -1,7 +1,7 @@
 //! `varve worker`: a database whose pages lie with another process, which is killed, started anew and refused.
 
 use crate::support::serves::Serves;
-use crate::support::{Scratch, fails, ok};
+use crate::support::{Scratch, fails, ok, varve};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
@@ -36,6 +36,73 @@ fn a_database_lies_with_a_worker() {
     let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
     assert_eq!((status["merges"].as_bool(), status["refused"].as_u64()), (Some(false), Some(0)), "{status}");
     assert!(status["read_bytes"].as_u64() > Some(0) && status["requests"].as_u64() > Some(0), "{status}");
+    drop(worker);
+}
+
+/// A keyspace whose merges need a worker, where the worker serves blocks only: each opening says so in one line.
+#[test]
+fn merges_without_a_worker_are_warned_of() {
+    let place = Scratch::new("warned");
+    let (db, data) = (place.at("db"), place.at("data"));
+    let worker = Serves::start(&data, "127.0.0.1:0", &[]);
+    run(&["create", &db, "--data", &format!("remote:{}", worker.at), "--keyspace", "events=lsm,merge=tstore"], 0);
+    let told = |args: &[&str]| {
+        let out = varve(args, "");
+        assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+        let [out, err] = [out.stdout, out.stderr].map(|text| String::from_utf8(text).expect("text"));
+        (out, err.lines().filter(|line| line.contains("worker")).map(String::from).collect::<Vec<_>>())
+    };
+    let info = ["keyspace", "info", &db, "events", "--json"];
+    let without = |text: &str| {
+        let info: serde_json::Value = serde_json::from_str(text).expect("JSON");
+        info["without_worker"].as_bool()
+    };
+    assert_eq!(told(&["put", &db, "events", "a", "1"]).1, Vec::<String>::new());
+    let (text, warnings) = told(&info);
+    assert_eq!((without(&text), warnings.len()), (Some(false), 0));
+
+    let at = worker.at.clone();
+    drop(worker);
+    let worker = Serves::start(&data, &at, &["--jobs", "0"]);
+    let warning =
+        "keyspace events (merge=tstore): the database has no worker near the data, so this process merges alone";
+    assert_eq!(told(&["put", &db, "events", "b", "2"]).1, [warning]);
+    let (text, warnings) = told(&info);
+    assert_eq!((without(&text), &warnings[..]), (Some(true), &[warning.to_string()][..]));
+    let stat: serde_json::Value = serde_json::from_str(&told(&["stat", &db, "--json"]).0).expect("JSON");
+    assert_eq!(stat["lsm.events.without_worker"].as_str(), Some("tstore"));
+    let all: serde_json::Value = serde_json::from_str(&told(&["info", &db, "--json"]).0).expect("JSON");
+    assert_eq!(all["keyspaces"][0]["without_worker"].as_bool(), Some(true));
+    let (text, _) = told(&["keyspace", "info", &db, "events"]);
+    assert!(text.contains("none: this process merges alone, as pcp"), "{text}");
+    run(&["compact", &db, "--keyspace", "events"], 0);
+    // What needs none is not warned of.
+    run(&["keyspace", "set", &db, "events", "merge=pcp"], 0);
+    assert_eq!(told(&["put", &db, "events", "c", "3"]).1, Vec::<String>::new());
+    drop(worker);
+}
+
+#[test]
+fn how_the_sides_decide_is_set_and_told() {
+    let place = Scratch::new("decides");
+    let (db, data) = (place.at("db"), place.at("data"));
+    let worker = Serves::start(&data, "127.0.0.1:0", &[]);
+    run(&["create", &db, "--data", &format!("remote:{}", worker.at), "--keyspace", "events=lsm,merge=copro+"], 0);
+    for (option, says) in [
+        ("near.host.threshold=1.5", "give a share from 0 to 1"),
+        ("near.worker.pairs=-1", "give a weight from 0 to 1"),
+        ("near.worker.first=soon", "give pipeline, linear"),
+        ("near.threshold=0.5", "there are: host.cpu"),
+    ] {
+        let said = run(&["put", &db, "events", "a", "1", "--set", option], 2);
+        assert!(said.contains(says), "{option}: {said}");
+    }
+    // The threshold is reached by whatever there is, so both are linear; there is no other way to be told over the
+    // worker's metrics, so that it is accepted is what is seen here.
+    let linear = ["--set", "near.host.threshold=0", "--set", "near.worker.first=linear"];
+    run(&[&["put", &db, "events", "a", "1"][..], &linear].concat(), 0);
+    run(&[&["compact", &db, "--keyspace", "events"][..], &linear].concat(), 0);
+    assert_eq!(run(&["get", &db, "events", "a"], 0).trim(), "1");
     drop(worker);
 }
 

@@ -1,7 +1,7 @@
 //! `engine.decision`: how the sides of `merge=copro+` decide. What is left out is as published.
 
 use serde::{Deserialize, Serialize};
-use varve::{DecisionOptions, NearOptions};
+use varve::{DecisionOptions, MergeMode, NearOptions};
 
 /// `[engine.decision]`
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -40,6 +40,26 @@ pub struct Deciding {
     /// Pairs over which the share of large ones is taken; 0: those of the inputs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub window: Option<u64>,
+    /// How merges are done before a decision was changed: pipeline or linear.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first: Option<First>,
+}
+
+/// The first state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum First {
+    Pipeline,
+    Linear,
+}
+
+impl From<First> for MergeMode {
+    fn from(first: First) -> MergeMode {
+        match first {
+            First::Pipeline => MergeMode::Pipeline,
+            First::Linear => MergeMode::Linear,
+        }
+    }
 }
 
 impl Deciding {
@@ -57,6 +77,7 @@ impl Deciding {
             large_bytes: self.large_bytes.unwrap_or(published.large_bytes),
             hysteresis: self.hysteresis.unwrap_or(published.hysteresis),
             window: self.window.unwrap_or(published.window),
+            first: self.first.map_or(published.first, MergeMode::from),
         }
     }
 }
@@ -86,12 +107,13 @@ mod tests {
 
     #[test]
     fn what_is_left_out_is_as_published() {
-        let text = "[host]\ncpu = 0.8\n[near]\nlarge_bytes = 4096\nwindow = 100\n";
+        let text = "[host]\ncpu = 0.8\n[near]\nlarge_bytes = 4096\nwindow = 100\nfirst = \"linear\"\n";
         let decisions: Decisions = toml::from_str(text).unwrap();
         let host = decisions.host.over(DecisionOptions::host());
         assert_eq!(host, DecisionOptions { cpu: 0.8, ..DecisionOptions::host() });
         let near = decisions.near.over(DecisionOptions::device());
-        assert_eq!(near, DecisionOptions { large_bytes: 4096, window: 100, ..DecisionOptions::device() });
+        let first = MergeMode::Linear;
+        assert_eq!(near, DecisionOptions { large_bytes: 4096, window: 100, first, ..DecisionOptions::device() });
         assert_eq!(decisions.validate(), Ok(()));
         let wrong: Decisions = toml::from_str("near.threshold = 2.0").unwrap();
         assert_eq!(wrong.validate().unwrap_err().0, "engine.decision.near");

@@ -522,7 +522,7 @@ fn open_files(dir: &Path, options: &Options, create: bool, fast: bool) -> Result
             Devices { dir: Some(dir.into()), ..Devices::on_flash(flash, log) }
         }
         false if remote::is_there(dir) => {
-            let (data, near) = remote::open(dir)?;
+            let (data, near) = remote::open(dir, &options.near)?;
             // With a tier over it the worker's device does not hold all pages.
             Devices { near: near.filter(|_| !fast), ..Devices::new(data, log) }
         }

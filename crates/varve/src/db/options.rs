@@ -3,6 +3,7 @@
 
 use super::flash::{FlashDriver, FlashPart};
 use super::memory::Cache;
+use super::near_options::{self, NearDecisions};
 use super::pool_options::{self, PoolOptions};
 use super::remote::KeyFiles;
 use crate::buffer::policy::PolicyOptions;
@@ -166,6 +167,8 @@ pub struct Options {
     pub without_tier: bool,
     /// How the array's extents are watched and moved, where the database has an array.
     pub array: KeeperOptions,
+    /// How both sides of merges decide, where the database's directory names a worker.
+    pub near: NearDecisions,
     /// What opens the native flash, where the pages of a directory's database lie on some.
     pub flash: Option<FlashDriver>,
     /// Open for reading though drives of the array are missing: what lies on them cannot be read.
@@ -218,6 +221,7 @@ impl Default for Options {
             tier: TierOptions::default(),
             without_tier: false,
             array: KeeperOptions::default(),
+            near: NearDecisions::default(),
             flash: None,
             without_drive: false,
             attach_tier: false,
@@ -245,7 +249,7 @@ const LONGEST: Duration = Duration::from_secs(1 << 32);
 
 type Line = Setting<Options>;
 
-/// The options of a database; those of its pool and tier have tables of their own.
+/// The options of a database; those of its pool, tier and worker have tables of their own.
 pub const OPTIONS: Table<Options> = Table {
     of: "database",
     settings: &[
@@ -460,8 +464,8 @@ impl Options {
         Options { direct_io: on, ..self }
     }
 
-    /// Sets one option by its name; those of pool and tier as `pool.NAME` and `tier.NAME`. The error of a wrong name or
-    /// value says what is accepted. `docs/options.md` lists them.
+    /// Sets one option by its name; those of pool, tier and worker as `pool.NAME`, `tier.NAME` and `near.NAME`. The
+    /// error of a wrong name or value says what is accepted. `docs/options.md` lists them.
     ///
     /// ```
     /// # fn main() -> varve::Result<()> {
@@ -478,9 +482,10 @@ impl Options {
         let set = match name.split_once('.') {
             Some(("pool", name)) => pool_options::OPTIONS.set(&mut self.pool, name, value),
             Some(("tier", name)) => tier::OPTIONS.set(&mut self.tier, name, value),
+            Some(("near", name)) => near_options::OPTIONS.set(&mut self.near, name, value),
             _ => OPTIONS.set(self, name, value).map_err(|e| {
-                match name.contains('.') || name == "pool" || name == "tier" {
-                    true => format!("{e}; and pool.NAME, tier.NAME"),
+                match name.contains('.') || ["pool", "tier", "near"].contains(&name) {
+                    true => format!("{e}; and pool.NAME, tier.NAME, near.NAME"),
                     false => e,
                 }
             }),
@@ -503,6 +508,12 @@ impl Options {
                 pool_options::OPTIONS.markdown(),
             ),
             ("Tier", "`tier.NAME`: fields of `TierOptions`. [How a tier works](tier.md).", tier::OPTIONS.markdown()),
+            (
+                "Worker",
+                "`near.NAME`: fields of `NearDecisions`, how both sides of `merge=copro+` decide. [What they \
+                 mean](near.md#how-the-sides-decide).",
+                near_options::OPTIONS.markdown(),
+            ),
         ];
         let parts: Vec<String> =
             parts.iter().map(|(title, how, table)| format!("## {title}\n\n{how}\n\n{table}")).collect();
@@ -534,6 +545,7 @@ impl Options {
         Cache::of(self.cache_bytes)?;
         self.pool.validate()?;
         self.tier.validate()?;
+        self.near.validate()?;
         if self.without_drive && !self.read_only {
             return Err(Error::Invalid(
                 "without a drive a database is only read (`read_only`): to write, bring the drive back".into(),

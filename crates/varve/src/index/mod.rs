@@ -23,7 +23,7 @@ pub(crate) use crate::btree::Route;
 use crate::btree::{self, ReadAhead, Tree};
 use crate::error::Result;
 pub(crate) use crate::lsm::near::Host as NearHost;
-pub use crate::lsm::near::{LinkUse, Mode as MergeMode, NearOptions, NearStats, SideStats};
+pub use crate::lsm::near::{DecisionOptions, LinkUse, Mode as MergeMode, NearOptions, NearStats, SideStats};
 #[cfg(feature = "near")]
 pub(crate) use crate::lsm::near::{RemoteWorker, this_machine};
 use crate::lsm::{self, Lsm};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 use varve::{
-    Db, Devices, Durability, Error, Keyspace, KeyspaceKind, Layout, Load, LsmOptions, MergeBy, Near, NearOptions,
-    NearStats, NotStarted, Options, Progress, Worker, WorkerOptions,
+    Db, Devices, Durability, Error, Keyspace, KeyspaceKind, Layout, Load, LsmOptions, MergeBy, MergeMode, Near,
+    NearOptions, NearStats, NotStarted, Options, Progress, Worker, WorkerOptions,
 };
 use varve_device::Latched;
 use varve_models::MemDevice;
@@ -90,6 +90,12 @@ fn every_executor_that_uses_a_worker_leaves_the_same_rows() {
         assert!(stats.device.tasks > 0 && stats.device.written > 0, "{by:?}: {stats:?}");
         assert!(by == MergeBy::Near || stats.host.tasks > 0 && stats.cut > 0, "{by:?}: {stats:?}");
         assert_eq!(stats.device.pipelined > 0, by != MergeBy::Cokv, "{by:?}");
+        let mode = if by == MergeBy::Cokv { MergeMode::Linear } else { MergeMode::Pipeline };
+        let modes = (stats.host.mode, stats.device.mode);
+        assert_eq!(modes, (Some(mode).filter(|_| by != MergeBy::Near), Some(mode)), "{by:?}");
+        let loads = (stats.host.load, stats.device.load.map(|load| load.free));
+        assert_eq!((loads, stats.link), ((None, Some(256 << 20)), None), "{by:?}: nobody says how busy the host is");
+        assert_eq!(db.stats().lsm[0].without_worker, None);
         let seen: Rows = snapshot.scan(&events, ..).unwrap().map(|row| row.unwrap()).collect();
         assert!(seen == before, "{by:?}: a snapshot sees what it saw");
         assert!(all(&db, &events) == rows, "{by:?}");
@@ -102,6 +108,9 @@ fn every_executor_that_uses_a_worker_leaves_the_same_rows() {
         let db = Db::open_on(drives.devices(), options()).unwrap();
         let events = db.keyspace("events").unwrap();
         fill(&db, &events, &mut rows, 3, 1000);
+        assert_eq!(db.stats().lsm[0].without_worker, Some(by));
+        let told = db.stats().rows().into_iter().find(|(name, _)| name == "lsm.events.without_worker");
+        assert_eq!(told.map(|(_, figure)| figure.to_string()), Some(by.name().to_string()));
         assert!(db.near_stats().is_none() && all(&db, &events) == rows, "{by:?}");
         drop(events);
         db.close().unwrap();
@@ -152,6 +161,41 @@ fn the_window_of_the_host_has_the_last_writes() {
     put(&db, &keyspace, 8680..10_007, 40);
     let ((all, pipelined), _) = tasks(&db);
     assert!(all > 0 && pipelined == all, "small values again: {pipelined} of {all}");
+}
+
+/// The host is busy, and the worker begins linear and stays so.
+#[test]
+fn each_side_decides_by_itself_and_says_by_what() {
+    let drives = Drives::new();
+    let worker = drives.worker();
+    let mut near = NearOptions::new(worker.clone());
+    near.load = Some(Arc::new(|| Load { cpu: 0.9, memory: 0.25, ..Load::default() }));
+    (near.host.cpu, near.host.pairs) = (0.8, 0.2);
+    (near.device.first, near.device.hysteresis) = (MergeMode::Linear, 0.7);
+    let db = Db::create_on(drives.devices().with_near(near), &Layout::default(), options()).unwrap();
+    let events = db.create_keyspace_of("events", lsm(MergeBy::CoproPlus)).unwrap();
+    let mut rows = Rows::new();
+    fill(&db, &events, &mut rows, 5, 4000);
+    let stats = db.near_stats().unwrap();
+    assert_eq!((stats.fallbacks.all(), stats.host.pipelined, stats.device.pipelined), (0, 0, 0), "{stats:?}");
+    assert_eq!((stats.host.mode, stats.device.mode), (Some(MergeMode::Linear), Some(MergeMode::Linear)));
+    let load = stats.host.load.unwrap();
+    assert_eq!((load.cpu, load.memory, stats.host.large_share), (0.9, 0.25, 0.0));
+    // One of the two is done before the other, and waits.
+    assert!(stats.host.waited + stats.device.waited > Duration::ZERO, "{stats:?}");
+    let text = db.stats().prometheus();
+    for line in [
+        "varve_near_pipelined{side=\"worker\"} 0\n",
+        "varve_near_cpu_ratio{side=\"host\"} 0.9\n",
+        "varve_near_memory_ratio{side=\"host\"} 0.25\n",
+        "varve_near_large_ratio{side=\"host\"} 0\n",
+        "varve_lsm_without_worker{keyspace=\"events\"} 0\n",
+    ] {
+        assert!(text.contains(line), "{line} in {text}");
+    }
+    drop(events);
+    db.close().unwrap();
+    worker.stop();
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The table of options: what the manual says is what text can set.
 
-use varve::{Db, Layout, OPTIONS, Options, POOL_OPTIONS, TIER_OPTIONS};
+use varve::{Db, Layout, NEAR_OPTIONS, OPTIONS, Options, POOL_OPTIONS, TIER_OPTIONS};
 
 /// The page is made from the tables: `UPDATE=1 cargo test -p varve --test engine options` writes it.
 #[test]
@@ -25,7 +25,8 @@ fn every_option_is_set_by_text_and_reads_back() {
     let names = |part: &str, names: Vec<&str>| names.iter().map(|name| format!("{part}.{name}")).collect::<Vec<_>>();
     let pool = names("pool", POOL_OPTIONS.settings.iter().map(|s| s.name).collect());
     let tier = names("tier", TIER_OPTIONS.settings.iter().map(|s| s.name).collect());
-    for name in pool.iter().chain(&tier) {
+    let near = names("near", NEAR_OPTIONS.settings.iter().map(|s| s.name).collect());
+    for name in pool.iter().chain(&tier).chain(&near) {
         let error = options.set(name, "not a value").unwrap_err().to_string();
         assert!(error.contains("is not accepted: give "), "{name}: {error}");
     }
@@ -36,6 +37,13 @@ fn every_option_is_set_by_text_and_reads_back() {
     }
     options.set("tier.manager", "lru2").unwrap();
     assert_eq!(options.tier.manager, "lru2");
+    for (name, value) in [("near.host.threshold", "0.5"), ("near.worker.large", "4K"), ("near.worker.first", "linear")]
+    {
+        options.set(name, value).unwrap();
+    }
+    let (host, worker) = (&options.near.host, &options.near.worker);
+    assert_eq!((host.threshold, worker.threshold, worker.large_bytes), (0.5, 0.7, 4096));
+    assert_eq!((host.first.name(), worker.first.name()), ("pipeline", "linear"));
 }
 
 #[test]
@@ -50,6 +58,14 @@ fn errors_say_what_there_is() {
         ("recovery_bound", "0s", "a time with us, ms, s or min"),
         ("durability", "perhaps", "sync, async, none"),
         ("tier.zone", "2", "from 0.001 to 1"),
+        ("near", "copro", "near.NAME"),
+        ("near.host.threshold", "1.01", "give a share from 0 to 1"),
+        ("near.host.threshold", "-0.1", "give a share from 0 to 1"),
+        ("near.worker.hysteresis", "NaN", "give a share from 0 to 1"),
+        ("near.worker.cpu", "2", "give a weight from 0 to 1"),
+        ("near.worker.first", "fast", "give pipeline, linear"),
+        ("near.host.window", "-1", "pairs from 0 to"),
+        ("near.both.cpu", "1", "there are: host.cpu, host.memory"),
     ] {
         let error = options.set(name, value).unwrap_err().to_string();
         assert!(error.contains(says), "{name} = {value}: {error}");
@@ -71,6 +87,9 @@ fn a_database_is_not_opened_with_what_no_text_could_set() {
     options = Options::default();
     options.tier.dirty_ceiling = f64::NAN;
     assert!(refused(&options).contains("dirty_ceiling"));
+    options = Options::default();
+    options.near.host.threshold = 1.5;
+    assert!(refused(&options).contains("host.threshold"));
     options = Options::default();
     options.pool.replacement = Some("best".into());
     assert!(refused(&options).contains("lru-midpoint"));

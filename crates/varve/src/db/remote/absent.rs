@@ -1,5 +1,6 @@
 //! A build without the feature `near`: it reaches no worker, and says so.
 
+use super::super::near_options::NearDecisions;
 use super::super::options::RemotePart;
 use crate::error::{Error, Result};
 use crate::index::NearOptions;
@@ -25,6 +26,6 @@ pub(super) fn check(part: &RemotePart) -> Result<()> {
     Err(without(part))
 }
 
-pub(super) fn connect(part: RemotePart) -> Result<(Arc<dyn Device>, Option<NearOptions>)> {
+pub(super) fn connect(part: RemotePart, _: &NearDecisions) -> Result<(Arc<dyn Device>, Option<NearOptions>)> {
     Err(without(&part))
 }

@@ -19,6 +19,7 @@ use present::{check, connect};
 
 use super::devices::{path_error, sync_parent};
 use super::identity;
+use super::near_options::NearDecisions;
 use super::options::RemotePart;
 use crate::error::{Error, Result};
 use crate::index::NearOptions;
@@ -110,14 +111,14 @@ fn place(dir: &Path) -> Result<RemotePart> {
     text.and_then(parse).ok_or_else(bad)
 }
 
-/// The device of the worker that a directory names, and the worker itself, if it merges.
-pub(super) fn open(dir: &Path) -> Result<(Arc<dyn Device>, Option<NearOptions>)> {
-    connect(place(dir)?)
+/// The device of the worker that a directory names, and the worker itself, if it merges; how it and the host decide.
+pub(super) fn open(dir: &Path, near: &NearDecisions) -> Result<(Arc<dyn Device>, Option<NearOptions>)> {
+    connect(place(dir)?, near)
 }
 
 /// What a creation that was cut short left with the worker goes, if it is the one that `ours` names.
 pub(super) fn give_up(dir: &Path, ours: Option<[u8; 16]>) {
-    if let Ok((device, _)) = open(dir)
+    if let Ok((device, _)) = open(dir, &NearDecisions::default())
         && ours.is_some()
         && identity::owner(&*device) == ours
     {

@@ -1,5 +1,6 @@
 //! Connections to the worker that a directory names.
 
+use super::super::near_options::NearDecisions;
 use super::super::options::RemotePart;
 use super::invalid;
 use crate::error::{Error, Result};
@@ -18,7 +19,7 @@ pub(super) fn check(part: &RemotePart) -> Result<()> {
 }
 
 /// The worker's device, and the worker itself, if it merges.
-pub(super) fn connect(part: RemotePart) -> Result<(Arc<dyn Device>, Option<NearOptions>)> {
+pub(super) fn connect(part: RemotePart, near: &NearDecisions) -> Result<(Arc<dyn Device>, Option<NearOptions>)> {
     let RemotePart { address, keys } = part;
     let keys = keys.as_ref().map(Keys::read).transpose().map_err(invalid)?;
     let connector = TcpConnector::new(&address, keys).map_err(invalid)?;
@@ -28,6 +29,8 @@ pub(super) fn connect(part: RemotePart) -> Result<(Arc<dyn Device>, Option<NearO
     })?;
     assert!(session.facts().info.block.is_power_of_two(), "what a worker says of its device was checked");
     let merges = session.facts().jobs.then(|| NearOptions {
+        host: near.host,
+        device: near.worker,
         load: Some(this_machine()),
         ..NearOptions::new(RemoteWorker::new(session.clone()))
     });

@@ -9,6 +9,9 @@
 //! Invariant: the counts of the window are those of the tallies in it.
 
 use std::collections::VecDeque;
+use std::fmt;
+use std::str::FromStr;
+use varve_volume::setting::Plain;
 
 /// How one side decides.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,13 +32,16 @@ pub struct DecisionOptions {
     /// sees no writes, the last that it merged. 0, as published: those of the sub-task's own inputs (by the mean size
     /// of each segment's pairs, which is all that is known of them before).
     pub window: u64,
+    /// How merges are done before a decision was changed: what counts where the first one lies within the hysteresis.
+    pub first: Mode,
 }
 
 impl DecisionOptions {
     /// The published setting of a host.
     pub fn host() -> DecisionOptions {
-        let large_bytes = 32 << 10;
-        DecisionOptions { cpu: 0.0, memory: 0.0, pairs: 1.0, threshold: 0.7, large_bytes, hysteresis: 0.0, window: 0 }
+        let (large_bytes, first) = (32 << 10, Mode::Pipeline);
+        let (cpu, memory, pairs, threshold) = (0.0, 0.0, 1.0, 0.7);
+        DecisionOptions { cpu, memory, pairs, threshold, large_bytes, hysteresis: 0.0, window: 0, first }
     }
 
     /// The published setting of a device.
@@ -69,12 +75,32 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// All there are.
+    pub const ALL: [Mode; 2] = [Mode::Pipeline, Mode::Linear];
+
     /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {
             Mode::Linear => "linear",
             Mode::Pipeline => "pipeline",
         }
+    }
+}
+
+impl Plain for Mode {}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Mode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Mode, String> {
+        let found = Mode::ALL.into_iter().find(|mode| mode.name() == text);
+        found.ok_or_else(|| format!("{text:?} is no mode: there are pipeline and linear"))
     }
 }
 
@@ -96,7 +122,7 @@ pub(crate) struct Decision {
 impl Decision {
     pub(crate) fn new(options: DecisionOptions) -> Decision {
         assert!(options.check().is_ok(), "options are checked where they come in");
-        Decision { options, mode: Mode::Pipeline }
+        Decision { options, mode: options.first }
     }
 
     /// How it decides.
@@ -209,6 +235,18 @@ mod tests {
             }
         }
         assert!(changes[0] > 300 && changes[1] == 0, "{changes:?}");
+    }
+
+    #[test]
+    fn the_first_state_stays_until_a_measure_is_past_the_band() {
+        let options = DecisionOptions { hysteresis: 0.2, threshold: 0.5, ..DecisionOptions::host() };
+        for first in Mode::ALL {
+            let mut side = Decision::new(DecisionOptions { first, ..options });
+            assert_eq!([0.5, 0.69, 0.31].map(|v| side.decide(of(v))), [first; 3]);
+            assert_eq!((side.decide(of(0.2)), side.decide(of(0.5))), (Mode::Pipeline, Mode::Pipeline));
+            assert_eq!(first.name().parse(), Ok(first));
+        }
+        assert!("fast".parse::<Mode>().is_err_and(|e| e.contains("pipeline and linear")));
     }
 
     #[test]

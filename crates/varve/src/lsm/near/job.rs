@@ -162,8 +162,9 @@ fn write_how(to: &mut Writer, how: &How) {
     match how {
         How::As(mode) => to.n(*mode as u64),
         How::Decides(options) => {
-            let DecisionOptions { cpu, memory, pairs, threshold, large_bytes, hysteresis, window } = *options;
-            to.n(2).float(cpu).float(memory).float(pairs).float(threshold);
+            let DecisionOptions { cpu, memory, pairs, threshold, large_bytes, hysteresis, window, first } = *options;
+            // Workers of before know 2, and refuse the other.
+            to.n(if first == Mode::Pipeline { 2 } else { 3 }).float(cpu).float(memory).float(pairs).float(threshold);
             to.n(large_bytes.into()).float(hysteresis).n(window)
         }
     };
@@ -174,13 +175,14 @@ fn read_mode(code: u64) -> Option<Mode> {
 }
 
 fn read_how(from: &mut Reader<'_>) -> Option<How> {
-    let code = from.n()?;
-    if code != 2 {
-        return read_mode(code).map(How::As);
-    }
+    let first = match from.n()? {
+        2 => Mode::Pipeline,
+        3 => Mode::Linear,
+        code => return read_mode(code).map(How::As),
+    };
     let [cpu, memory, pairs, threshold] = [from.float()?, from.float()?, from.float()?, from.float()?];
     let (large_bytes, hysteresis, window) = (from.u32()?, from.float()?, from.n()?);
-    let options = DecisionOptions { cpu, memory, pairs, threshold, large_bytes, hysteresis, window };
+    let options = DecisionOptions { cpu, memory, pairs, threshold, large_bytes, hysteresis, window, first };
     options.check().is_ok().then_some(How::Decides(options))
 }
 
@@ -383,7 +385,8 @@ mod tests {
         let (job, answers, part) = examples();
         assert_eq!(Part::decode(&part.encode()), Ok(part.clone()));
         assert!(Answer::decode(&part.encode()).is_err(), "a part is no answer");
-        for how in [job.how, How::As(Mode::Linear), How::As(Mode::Pipeline)] {
+        let linear = How::Decides(DecisionOptions { first: Mode::Linear, ..DecisionOptions::device() });
+        for how in [job.how, linear, How::As(Mode::Linear), How::As(Mode::Pipeline)] {
             let job = Job { how, ..job.clone() };
             assert_eq!(Job::decode(&job.encode().expect("short")), Ok(job));
         }
