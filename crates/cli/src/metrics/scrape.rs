@@ -13,6 +13,11 @@ pub struct Sample {
 }
 
 impl Sample {
+    /// The value of a label, if it has that.
+    pub fn label(&self, name: &str) -> Option<&str> {
+        self.labels.iter().find(|(label, _)| label == name).map(|(_, value)| &**value)
+    }
+
     /// Name and labels as in the text format.
     pub fn title(&self) -> String {
         if self.labels.is_empty() {

@@ -3,6 +3,7 @@
 use super::State;
 use crate::metrics::interval::Interval;
 use crate::output::bytes;
+use std::collections::BTreeMap;
 
 /// A line of a panel.
 pub(super) type Line = (&'static str, String);
@@ -37,6 +38,11 @@ pub(super) fn short(n: Option<f64>) -> String {
 
 fn percent(n: Option<f64>) -> String {
     n.map_or("-".into(), |n| format!("{:.1} %", n * 100.0))
+}
+
+/// What is known of host and worker, in this order.
+fn of_both(n: [Option<f64>; 2], text: impl Fn(Option<f64>) -> String) -> String {
+    n.map(text).join("/")
 }
 
 fn size(n: Option<f64>) -> String {
@@ -158,6 +164,70 @@ pub(super) fn lsm(i: &Interval<'_>) -> Option<[Line; 6]> {
         ("debt", size(i.gauge("varve_lsm_debt_bytes", &[]))),
         ("waiting", short(rate("varve_lsm_wait_seconds_total"))),
     ])
+}
+
+/// Of look-ups and levels; none without an LSM keyspace, with several all of them together.
+pub(super) fn lsm_reads(i: &Interval<'_>) -> Option<[Line; 6]> {
+    i.gauge("varve_lsm_memtable_bytes", &[])?;
+    let looks = |outcomes: &[&str]| -> Option<f64> {
+        outcomes.iter().map(|outcome| i.rise("varve_lsm_looks_total", &[("outcome", outcome)])).sum()
+    };
+    let read = looks(&["found", "false_positive"]);
+    // By level, of each keyspace: all of it over its lowest level that has something.
+    let mut levels: BTreeMap<&str, BTreeMap<&str, f64>> = BTreeMap::new();
+    for sample in i.now.samples.iter().filter(|sample| sample.name == "varve_lsm_bytes" && sample.value > 0.0) {
+        if let Some((keyspace, level)) = sample.label("keyspace").zip(sample.label("level")) {
+            levels.entry(keyspace).or_default().insert(level, sample.value);
+        }
+    }
+    let all: f64 = levels.values().flat_map(BTreeMap::values).sum();
+    let lowest: f64 = levels.values().filter_map(|of| of.values().next_back()).sum();
+    let deepest = levels.values().map(BTreeMap::len).max().unwrap_or(0);
+    let stalled = i.rate("varve_lsm_wait_seconds_total", &[("why", "stall")]);
+    Some([
+        ("levels", deepest.to_string()),
+        ("on level 0", short(i.gauge("varve_lsm_segments", &[("level", "0")]))),
+        (
+            "filter hits",
+            percent(Interval::share(looks(&["filtered"]), looks(&["filtered", "found", "false_positive"]))),
+        ),
+        ("read times", short(Interval::share(read, i.rise("varve_lsm_lookups_total", &[])))),
+        ("space times", short(Interval::share(Some(all), Some(lowest)))),
+        ("stalled", short(stalled)),
+    ])
+}
+
+/// Host and worker, where merges are shared: what both do, then the host, then the worker.
+pub(super) fn near(i: &Interval<'_>) -> Option<[[Line; 6]; 3]> {
+    i.gauge("varve_near_attached", &[])?;
+    let side = |name, side| i.gauge(name, &[("side", side)]);
+    let both = |name| ["host", "worker"].map(|of| side(name, of));
+    let mode = |piped: Option<f64>| piped.map_or("-", |piped| if piped > 0.0 { "piped" } else { "linear" });
+    let waits = ["varve_near_waited_seconds_total", "varve_near_worker_waited_seconds_total"];
+    let waits = waits.map(|name| i.rate(name, &[]));
+    let ratio = |n: Option<f64>| n.map(|n| n.clamp(0.0, 1.0));
+    let whole = |n: Option<f64>| ratio(n).map_or("-".into(), |n| format!("{:.0}", n * 100.0));
+    let of = |name: &'static str, waited: Option<f64>| {
+        let rate = |metric| i.rate(metric, &[("side", name)]);
+        let bytes = rate("varve_near_bytes_total");
+        [
+            ("parts/s", short(rate("varve_near_tasks_total"))),
+            ("bytes/s", size(bytes)),
+            ("bandwidth", size(Interval::share(bytes, rate("varve_near_seconds_total")))),
+            ("processor", percent(ratio(side("varve_near_cpu_ratio", name)))),
+            ("memory", percent(ratio(side("varve_near_memory_ratio", name)))),
+            ("waiting", short(waited)),
+        ]
+    };
+    let together = [
+        ("host's share", percent(ratio(i.gauge("varve_near_host_share", &[])))),
+        ("mode", of_both(both("varve_near_pipelined"), |piped| mode(piped).to_string())),
+        ("cpu %", of_both(both("varve_near_cpu_ratio"), whole)),
+        ("waiting", of_both(waits, short)),
+        ("link/s", size(i.rate("varve_near_link_bytes_total", &[]))),
+        ("fallbacks", short(i.gauge("varve_near_fallbacks_total", &[]))),
+    ];
+    Some([together, of("host", waits[0]), of("worker", waits[1])])
 }
 
 /// None without a tier.

@@ -108,13 +108,13 @@ pub fn run(out: Out, a: &Top) -> Result<(), Failure> {
     Ok(result?)
 }
 
-/// Prints the view of one interval on the smallest screen.
+/// Prints the view of one interval on the smallest screen that shows all panels.
 fn once(a: &Top) -> Result<(), Failure> {
     let source = Source::Remote(a.address.clone());
     let mut state = State::new(a.address.clone(), a.every, source.scrape()?);
     varve_rt::sleep(a.every);
     state.take(Ok(source.scrape()?));
-    for line in screen(&state, view::LEAST.0, view::LEAST.1) {
+    for line in screen(&state, view::LEAST.0, view::whole_height(&state.interval())) {
         say!("{}", line.trim_end())?;
     }
     Ok(())

@@ -17,6 +17,8 @@ fn scrape(seconds: u64, rate: f64, gauge: f64, tier: bool) -> Scrape {
             "op" => vec!["read", "write", "flush"],
             "why" => vec!["replacement", "recoverability", "checkpoint"],
             "from" => vec!["fast", "slow"],
+            "side" => vec!["host", "worker"],
+            "direction" => vec!["to_worker", "from_worker"],
             _ => vec!["x"],
         };
         let mut sets = vec![String::new()];
@@ -27,8 +29,9 @@ fn scrape(seconds: u64, rate: f64, gauge: f64, tier: bool) -> Scrape {
         sets
     };
     for family in varve::metrics::FAMILIES.iter().filter(|f| f.name != "varve_build_info") {
-        // Those with a tier have no LSM keyspace.
-        if family.name.starts_with("varve_tier") && !tier || family.name.starts_with("varve_lsm") && tier {
+        // Those with a tier have no LSM keyspace, and no worker.
+        let others = ["varve_lsm", "varve_near"].iter().any(|name| family.name.starts_with(name));
+        if family.name.starts_with("varve_tier") && !tier || others && tier {
             continue;
         }
         let value = if family.kind == varve::metrics::Kind::Counter { rate * seconds as f64 } else { gauge };
@@ -83,7 +86,7 @@ fn complete(state: &State, width: u16, height: u16) -> Vec<String> {
     let whole = lines.join("\n");
     assert!(!whole.contains('…'), "something was cut:\n{whole}");
     let i = state.interval();
-    let tier = figures::tier(&i);
+    let (last, more) = view::last_panels(&i, height);
     let panels = [
         ("transactions", Some(figures::transactions(&i))),
         ("pool", Some(figures::pool(&i))),
@@ -93,9 +96,10 @@ fn complete(state: &State, width: u16, height: u16) -> Vec<String> {
             Some(lsm) => ("lsm", Some(lsm)),
             None => ("page writes", Some(figures::writes(&i))),
         },
-        ("tier", tier),
+        last.map_or(("tier", None), |(title, lines)| (title, Some(lines))),
     ];
-    for (title, figures) in panels {
+    let more = more.into_iter().map(|(title, lines)| (title, Some(lines)));
+    for (title, figures) in panels.into_iter().chain(more) {
         let shown = panel(&lines, title);
         let Some(figures) = figures else {
             assert_eq!(shown[0].trim(), "none");
@@ -129,6 +133,48 @@ fn everything_fits_however_large_or_small_the_figures() {
             }
         }
     }
+}
+
+#[test]
+fn host_and_worker_are_seen_where_there_is_one() {
+    let seen = |lines: &[String], titles: &[&str]| {
+        let text = lines.concat();
+        titles.iter().filter(|title| text.contains(&format!("┌ {title} "))).count()
+    };
+    let near = ["near", "near: host", "near: worker"];
+    let mut state = state(10.0, 0.4, false);
+    // The smallest screen has room for one of them.
+    let low = complete(&state, 80, 24);
+    assert_eq!((seen(&low, &near), seen(&low, &["lsm", "lsm reads"])), (1, 1));
+    let high = complete(&state, 80, view::whole_height(&state.interval()));
+    assert_eq!((high.len(), seen(&high, &near), seen(&high, &["lsm", "lsm reads"])), (32, 3, 2));
+    let whole = high.join("\n");
+    for text in ["host's share   40.0 %", "piped/piped", "40/40", "10/10", "fallbacks"] {
+        assert!(whole.contains(text), "{text}:\n{whole}");
+    }
+    for scrape in [&mut state.before, &mut state.now] {
+        scrape.samples.retain(|sample| !sample.name.starts_with("varve_near"));
+    }
+    let without = complete(&state, 80, 24);
+    assert_eq!((seen(&without, &near), seen(&without, &["lsm", "lsm reads"])), (0, 2));
+    assert_eq!(view::whole_height(&state.interval()), 24);
+}
+
+#[test]
+fn levels_are_summed_up_by_keyspace() {
+    let text = |n: u64| {
+        let bytes = "varve_lsm_memtable_bytes{keyspace=\"a\"} 1\nvarve_lsm_bytes{keyspace=\"a\",level=\"0\"} 10\n\
+                     varve_lsm_bytes{keyspace=\"a\",level=\"2\"} 90\nvarve_lsm_bytes{keyspace=\"b\",level=\"1\"} 10\n\
+                     varve_lsm_bytes{keyspace=\"b\",level=\"6\"} 0\nvarve_lsm_segments{keyspace=\"a\",level=\"0\"} 3\n";
+        let looks = [("filtered", 90 * n), ("found", 20 * n), ("false_positive", 10 * n)];
+        let looks = looks.map(|(outcome, n)| format!("varve_lsm_looks_total{{outcome=\"{outcome}\"}} {n}\n"));
+        format!("varve_build_info 1\n{bytes}{}varve_lsm_lookups_total {}\n", looks.concat(), 12 * n)
+    };
+    let [before, now] = [1, 2]
+        .map(|n| Scrape { at: Instant::from_nanos(n * 1_000_000_000), ..Scrape::parse(&text(n)).expect("metrics") });
+    let i = crate::metrics::interval::Interval { before: &before, now: &now };
+    let lines = figures::lsm_reads(&i).expect("there is one").map(|(_, value)| value);
+    assert_eq!(lines, ["2", "3", "75.0 %", "2.5", "1.1", "-"]);
 }
 
 #[test]

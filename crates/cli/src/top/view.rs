@@ -5,6 +5,7 @@
 
 use super::figures::{self, COLUMNS, Line};
 use super::{History, State};
+use crate::metrics::interval::Interval;
 use ratatui::Frame;
 use ratatui::layout::{Alignment, Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -16,6 +17,8 @@ use std::collections::VecDeque;
 pub(super) const LEAST: (u16, u16) = (80, 24);
 /// Lines of a panel, its border included.
 const PANEL: u16 = 8;
+/// From so many lines on there is a row of panels more, where there is something to be shown there.
+const MORE: u16 = LEAST.1 + PANEL;
 /// Lines of the table of devices: border, heading, three devices.
 const DEVICES: u16 = 6;
 /// Lines of a chart that is worth drawing, its border included.
@@ -33,16 +36,18 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
         frame.render_widget(Paragraph::new(text), area);
         return;
     }
+    let i = state.interval();
+    let (last, more) = last_panels(&i, area.height);
     let rows = [
         Constraint::Length(1),
         Constraint::Length(PANEL),
         Constraint::Length(DEVICES),
         Constraint::Length(PANEL),
+        Constraint::Length(if more.is_empty() { 0 } else { PANEL }),
         Constraint::Fill(1),
         Constraint::Length(1),
     ];
-    let [title, upper, devices, lower, charts, status] = Layout::vertical(rows).areas(area);
-    let i = state.interval();
+    let [title, upper, devices, lower, row, charts, status] = Layout::vertical(rows).areas(area);
     draw_title(frame, title, state);
     draw_status(frame, status, state);
     if state.help {
@@ -60,15 +65,39 @@ pub(super) fn draw(frame: &mut Frame<'_>, state: &State) {
         Some(lines) => panel(frame, b, "lsm", &lines),
         None => panel(frame, b, "page writes", &figures::writes(&i)),
     }
-    match figures::tier(&i) {
-        Some(lines) => panel(frame, c, "tier", &lines),
+    match last {
+        Some((title, lines)) => panel(frame, c, title, &lines),
         None => panel(frame, c, "tier", &[("none", String::new())]),
     }
+    let places = Layout::horizontal([Constraint::Ratio(1, 3); 3]).split(row);
+    places.iter().zip(&more).for_each(|(place, (title, lines))| panel(frame, *place, title, lines));
     draw_charts(frame, charts, &state.history);
 }
 
+/// The height at which all panels are seen.
+pub(super) fn whole_height(i: &Interval<'_>) -> u16 {
+    if last_panels(i, MORE).1.is_empty() { LEAST.1 } else { MORE }
+}
+
+/// Title and lines.
+pub(super) type Panel = (&'static str, [Line; 6]);
+
+/// What is in the last place of the lower row on a screen of so many lines, and in the row below it. A low screen has
+/// no such row: what matters most is in the last place then.
+pub(super) fn last_panels(i: &Interval<'_>, height: u16) -> (Option<Panel>, Vec<Panel>) {
+    let near = figures::near(i).map(|near| ["near", "near: host", "near: worker"].into_iter().zip(near));
+    let near: Vec<Panel> = near.into_iter().flatten().collect();
+    let tier = figures::tier(i).map(|lines| ("tier", lines));
+    let reads = figures::lsm_reads(i).map(|lines| ("lsm reads", lines));
+    if height < MORE {
+        return (tier.or(near.first().cloned()).or(reads), Vec::new());
+    }
+    let mut panels = tier.into_iter().chain(reads).chain(near);
+    (panels.next(), panels.collect())
+}
+
 /// What the words mean.
-const HELP: [&str; 9] = [
+const HELP: [&str; 11] = [
     "committed: transactions that took effect; retried: those that gave way to another and ran again",
     "hit: a page was in memory; miss: it had to be read; stall: somebody waited for an empty frame",
     "dirty: pages of the cache that are newer than on the device; cleaned in the background",
@@ -76,6 +105,8 @@ const HELP: [&str; 9] = [
     "devices: requests and bytes a second, mean time of a request, how much of the time it was busy",
     "page writes: by the reason for which the page was written (docs/metrics.md)",
     "tier: a fast device over a slow one; hit: reads that the fast one served",
+    "lsm: times: amplification; debt: what merges have before them",
+    "near: host/worker; piped: reads, merges and writes at the same time",
     "all figures are of the last interval, unless they are sizes",
     "q, Esc: end    ?: back to the figures",
 ];

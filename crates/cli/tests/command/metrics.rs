@@ -1,6 +1,7 @@
 //! Metrics as those who gather them meet them: the endpoint of a working process, the text format, what is documented
 //! and charted.
 
+use crate::support::serves::Serves;
 use crate::support::{Scratch, fails, ok};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -179,6 +180,44 @@ fn a_database_with_a_tier_tells_of_it() {
     let elsewhere = |name: &&str| elsewhere.iter().any(|start| name.starts_with(start));
     let missing: Vec<_> = missing.into_iter().filter(|name| !elsewhere(name)).collect();
     assert_eq!(missing, ["varve_tier_life_used_ratio"]);
+}
+
+/// Host and worker are told of by the metrics, and seen in `top`.
+#[test]
+fn a_database_with_a_worker_tells_of_both_sides() {
+    let place = Scratch::new("sides");
+    let worker = Serves::start(&place.at("data"), "127.0.0.1:0", &["--memory-mb", "32"]);
+    let kind = "lsm,merge=copro+,memtable=64K,segment=64K,blocks=4K,block=4K";
+    let decided = ["--set", "near.worker.first=linear", "--set", "near.worker.hysteresis=0.7"];
+    let remote = format!("remote:{}", worker.at);
+    let working = Working::new(
+        &place.at("db"),
+        &[&["--data", &remote, "--kind", kind, "--workload", "a"], &decided[..]].concat(),
+    );
+    let of = |side: &str, name: &str| format!("varve_near_{name}{{side=\"{side}\"}}");
+    let told = loop {
+        let told = working.scrape();
+        if ["host", "worker"].iter().all(|side| told[&of(side, "tasks_total")] > 0.0) {
+            break told;
+        }
+        varve_rt::sleep(std::time::Duration::from_millis(20));
+    };
+    let names: BTreeSet<&str> = told.keys().map(|name| name.split('{').next().unwrap()).collect();
+    let near: Vec<&str> = FAMILIES.iter().map(|f| f.name).filter(|name| name.starts_with("varve_near_")).collect();
+    assert!(near.len() > 15 && near.iter().all(|name| names.contains(name)), "{near:?}");
+    assert_eq!((told[&of("host", "pipelined")], told[&of("worker", "pipelined")]), (1.0, 0.0));
+    assert_eq!(told[&of("worker", "pipelined_tasks_total")], 0.0);
+    for ratio in ["cpu_ratio", "memory_ratio", "large_ratio"] {
+        assert!(["host", "worker"].iter().all(|side| (0.0..=1.0).contains(&told[&of(side, ratio)])), "{ratio}");
+    }
+    assert!(
+        told[&of("host", "memory_ratio")] > 0.0 && told["varve_near_link_bytes_total{direction=\"to_worker\"}"] > 1e6
+    );
+    let once = ok(&["top", &working.at, "--once", "--every", "0.2"], "");
+    let panels = ["┌ lsm ", "┌ lsm reads ", "┌ near ", "┌ near: host ", "┌ near: worker ", "piped/linear", "fallbacks"];
+    assert!(once.lines().count() == 32 && panels.iter().all(|title| once.contains(title)), "{once}");
+    let refused = fails(&["bench", "ycsb", "--dir", &place.at("x"), "--set", "near.host.threshold=2"], "", 2);
+    assert!(refused.contains("give a share from 0 to 1"), "{refused}");
 }
 
 #[test]
