@@ -510,8 +510,7 @@ impl Options {
             ("Tier", "`tier.NAME`: fields of `TierOptions`. [How a tier works](tier.md).", tier::OPTIONS.markdown()),
             (
                 "Worker",
-                "`near.NAME`: fields of `NearDecisions`, how both sides of `merge=copro+` decide. [What they \
-                 mean](near.md#how-the-sides-decide).",
+                "`near.NAME`: fields of `NearDecisions`, for `merge=copro+`. [What they mean](near.md#how-the-sides-decide).",
                 near_options::OPTIONS.markdown(),
             ),
         ];
