@@ -51,7 +51,7 @@ impl Indexes {
         self.lsm.near().map(|near| near.stats())
     }
 
-    /// How a keyspace of this kind is to be merged, if that needs a worker and the database has none: it is merged here.
+    /// How a keyspace of this kind is to be merged, if that needs a worker and the database has none.
     pub fn without_worker(&self, kind: KeyspaceKind) -> Option<MergeBy> {
         kind.merges_near().filter(|_| !self.worker)
     }
