@@ -149,7 +149,7 @@ fn host_and_worker_are_seen_where_there_is_one() {
     let high = complete(&state, 80, view::whole_height(&state.interval()));
     assert_eq!((high.len(), seen(&high, &near), seen(&high, &["lsm", "lsm reads"])), (32, 3, 2));
     let whole = high.join("\n");
-    for text in ["host's share   40.0 %", "piped/piped", "40/40", "10/10", "fallbacks"] {
+    for text in ["host's share ", " 40.0 %", "piped/piped", "40/40", "10/10", "fallbacks"] {
         assert!(whole.contains(text), "{text}:\n{whole}");
     }
     for scrape in [&mut state.before, &mut state.now] {
