@@ -47,6 +47,8 @@ const fn ask(against: Against, least: f64, aim: f64) -> Ask {
 
 const DURABLE: &[Ask] = &[ask(Against::BestThatFlushes, 1.3, 2.0)];
 const LOADS: &[Ask] = &[ask(Against::Best, 0.8, 1.2)];
+const SORTED_LOADS: &[Ask] = &[ask(Against::One("lmdb"), 0.6, 0.6)];
+const RANDOM_LOADS: &[Ask] = &[ask(Against::One("fjall"), 0.9, 1.2)];
 const READS: &[Ask] = &[ask(Against::Best, 0.8, 1.2)];
 const SCANS: &[Ask] = &[ask(Against::Best, 0.7, 1.0)];
 const ITERATION: &[Ask] = &[ask(Against::Best, 1.0, 1.5)];
@@ -76,8 +78,8 @@ pub const ROWS: &[Row] = &[
     row("durable-4", "durable single-put commits, 4 threads", "commits/s", Group::Small, DURABLE),
     row("durable-16", "durable single-put commits, 16 threads", "commits/s", Group::Small, DURABLE),
     row("bulk-load", "sorted load, each engine's fastest way", "rows/s", Group::Small, LOADS),
-    row("sorted-load", "sorted load, 1000 rows per transaction", "rows/s", Group::SmallSorted, &[]),
-    row("random-load", "random load, 1000 rows per transaction", "rows/s", Group::SmallRandom, LOADS),
+    row("sorted-load", "sorted load, 1000 rows per transaction", "rows/s", Group::SmallSorted, SORTED_LOADS),
+    row("random-load", "random load, 1000 rows per transaction", "rows/s", Group::SmallRandom, RANDOM_LOADS),
     row("scans", "range scans of 100, 1 thread", "scans/s", Group::Small, SCANS),
     row("iterate", "the same by iterator", "scans/s", Group::Small, ITERATION),
     row("transfers", "transfers (2 reads, 2 writes), not synced, 1 thread", "tx/s", Group::Small, TRANSFERS),
