@@ -12,6 +12,9 @@ use crate::txn::Decoder;
 use varve_rt::HashSet;
 use varve_volume::KeyspaceId;
 
+/// Takes the writes of a commit one by one.
+type EachWrite<'a> = dyn FnMut(KeyspaceId, &[u8], Option<NewValue<'_>>) -> Result<()> + 'a;
+
 /// Those whose writes are whole.
 pub(super) struct Decided {
     commits: Vec<OverflowRef>,
@@ -60,11 +63,7 @@ impl View {
     }
 
     /// Hands the writes of a commit to `each`; whether all of them could be read.
-    fn writes(
-        &self,
-        stored: &OverflowRef,
-        each: &mut dyn FnMut(KeyspaceId, &[u8], Option<NewValue<'_>>) -> Result<()>,
-    ) -> Result<bool> {
+    fn writes(&self, stored: &OverflowRef, each: &mut EachWrite<'_>) -> Result<bool> {
         let mut decoder = Decoder::default();
         let whole = self.parts(CATALOG, stored, &mut |part| {
             decoder.room().extend_from_slice(part);
