@@ -161,7 +161,7 @@ pub use page::PageChangeStats;
 pub use report::{CheckReport, Unreadable};
 pub use space::lost_writes::LostWriteStats;
 pub use space::{ScratchStats, TrimStats};
-pub use txn::{KeyRange, MAX_VALUE, Savepoint, TxOptions, TxnStats};
+pub use txn::{KeyRange, MAX_VALUE, RangeKey, Savepoint, TxOptions, TxnStats};
 #[cfg(feature = "faults")]
 #[doc(hidden)]
 pub use varve_device::{Faults, Mistake, Place, Trap};

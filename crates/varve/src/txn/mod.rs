@@ -58,7 +58,7 @@ pub(crate) use former::Former;
 pub(crate) use keyspace::{OpenKeyspace, Sealed, check_value};
 pub(crate) use large::UNFINISHED;
 pub(crate) use later::{Now, Readers, Values};
-pub use range::KeyRange;
+pub use range::{KeyRange, RangeKey};
 pub use retry::TxOptions;
 pub(crate) use scan::Scan;
 pub(crate) use snapshot::Snapshot;

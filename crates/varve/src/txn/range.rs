@@ -3,19 +3,30 @@
 use super::key::{Bounds, next_key, shortened};
 use std::borrow::Cow;
 use std::ops::{Bound, Range, RangeBounds, RangeFrom, RangeFull, RangeInclusive, RangeTo, RangeToInclusive};
+use std::rc::Rc;
+use std::sync::Arc;
 
-/// A range of keys. Made from Rust's ranges over byte strings, borrowed or owned, from a pair of bounds, by
-/// [`KeyRange::of`] from anything that is a range, or by [`KeyRange::prefix`]:
+/// A range of keys: what every call takes that reads or deletes one. Made from any of Rust's ranges, or a pair of
+/// bounds, over keys that are a [`RangeKey`] (references to byte strings, text and the like, and those that own their
+/// bytes); from a reference to such a range, which stays the caller's; by [`KeyRange::prefix`]; and by [`KeyRange::of`]
+/// from any other type that is a range of byte strings:
 ///
 /// ```
+/// use std::ops::Bound;
 /// use varve::KeyRange;
 /// let _: KeyRange = (..).into();
 /// let _: KeyRange = (b"a"..b"m").into();
 /// let _: KeyRange = ("order/".."order0").into();
 /// let _: KeyRange = (String::from("a")..=String::from("m")).into();
 /// let _: KeyRange = (7u64.to_be_bytes()..).into();
+/// let _: KeyRange = (Bound::Excluded("a"), Bound::Unbounded).into();
+/// let again = vec![1u8]..vec![9];
+/// let _: KeyRange = (&again).into();
 /// let _ = KeyRange::prefix(b"order/");
 /// ```
+///
+/// Keys of a type of your own: have it be a [`RangeKey`], or write `&from..&to` if it is `AsRef<[u8]>`. A pair of
+/// bounds without a key in it has no type of keys: write `..`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyRange<'a> {
     from: Bound<Cow<'a, [u8]>>,
@@ -88,91 +99,115 @@ impl From<RangeFull> for KeyRange<'static> {
     }
 }
 
-impl<'a, K: AsRef<[u8]> + ?Sized> From<Range<&'a K>> for KeyRange<'a> {
-    fn from(r: Range<&'a K>) -> Self {
-        KeyRange::new(Bound::Included(r.start), Bound::Excluded(r.end))
+/// A key as an end of a range. Every reference to what is `AsRef<[u8]>` is one. So are the types that own such bytes
+/// (`Vec<u8>`, `String`, arrays, `Box`, `Rc` and `Arc` of slices and text, `Cow`). Types of your own can be one too:
+///
+/// ```
+/// use std::borrow::Cow;
+/// use varve::{KeyRange, RangeKey};
+///
+/// struct Day(u32);
+///
+/// impl RangeKey<'static> for Day {
+///     fn into_bytes(self) -> Cow<'static, [u8]> {
+///         Cow::Owned(self.0.to_be_bytes().to_vec())
+///     }
+/// }
+///
+/// assert_eq!(KeyRange::from(Day(3)..Day(5)), KeyRange::from([0, 0, 0, 3]..[0, 0, 0, 5]));
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no end of a range of keys",
+    note = "of what is `AsRef<[u8]>` a reference is one: `&from..&to`; of any range of such: `KeyRange::of(&range)`"
+)]
+pub trait RangeKey<'a> {
+    /// Its bytes.
+    fn into_bytes(self) -> Cow<'a, [u8]>;
+}
+
+impl<'a, K: AsRef<[u8]> + ?Sized> RangeKey<'a> for &'a K {
+    fn into_bytes(self) -> Cow<'a, [u8]> {
+        Cow::Borrowed(self.as_ref())
     }
 }
 
-impl<'a, K: AsRef<[u8]> + ?Sized> From<RangeInclusive<&'a K>> for KeyRange<'a> {
-    fn from(r: RangeInclusive<&'a K>) -> Self {
-        let (start, end) = r.into_inner();
-        KeyRange::new(Bound::Included(start), Bound::Included(end))
+impl<'a> RangeKey<'a> for Cow<'a, [u8]> {
+    fn into_bytes(self) -> Cow<'a, [u8]> {
+        self
     }
 }
 
-impl<'a, K: AsRef<[u8]> + ?Sized> From<RangeFrom<&'a K>> for KeyRange<'a> {
-    fn from(r: RangeFrom<&'a K>) -> Self {
-        KeyRange::new(Bound::Included(r.start), Bound::Unbounded)
+impl<'a> RangeKey<'a> for Cow<'a, str> {
+    fn into_bytes(self) -> Cow<'a, [u8]> {
+        match self {
+            Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+            Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+        }
     }
 }
 
-impl<'a, K: AsRef<[u8]> + ?Sized> From<RangeTo<&'a K>> for KeyRange<'a> {
-    fn from(r: RangeTo<&'a K>) -> Self {
-        KeyRange::new(Bound::Unbounded, Bound::Excluded(r.end))
-    }
-}
-
-impl<'a, K: AsRef<[u8]> + ?Sized> From<RangeToInclusive<&'a K>> for KeyRange<'a> {
-    fn from(r: RangeToInclusive<&'a K>) -> Self {
-        KeyRange::new(Bound::Unbounded, Bound::Included(r.end))
-    }
-}
-
-impl<'a, K: AsRef<[u8]> + ?Sized> From<(Bound<&'a K>, Bound<&'a K>)> for KeyRange<'a> {
-    fn from((from, to): (Bound<&'a K>, Bound<&'a K>)) -> Self {
-        KeyRange::new(from, to)
-    }
-}
-
-/// Ranges over keys that belong to them.
+/// Keys that own their bytes.
 macro_rules! owned {
-    ($([$($generic:tt)*] $key:ty;)*) => {$(
-        impl<$($generic)*> From<Range<$key>> for KeyRange<'static> {
-            fn from(r: Range<$key>) -> Self {
-                KeyRange::owned(Bound::Included(r.start), Bound::Excluded(r.end))
-            }
-        }
-
-        impl<$($generic)*> From<RangeInclusive<$key>> for KeyRange<'static> {
-            fn from(r: RangeInclusive<$key>) -> Self {
-                let (start, end) = r.into_inner();
-                KeyRange::owned(Bound::Included(start), Bound::Included(end))
-            }
-        }
-
-        impl<$($generic)*> From<RangeFrom<$key>> for KeyRange<'static> {
-            fn from(r: RangeFrom<$key>) -> Self {
-                KeyRange::owned(Bound::Included(r.start), Bound::Unbounded)
-            }
-        }
-
-        impl<$($generic)*> From<RangeTo<$key>> for KeyRange<'static> {
-            fn from(r: RangeTo<$key>) -> Self {
-                KeyRange::owned(Bound::Unbounded, Bound::Excluded(r.end))
-            }
-        }
-
-        impl<$($generic)*> From<RangeToInclusive<$key>> for KeyRange<'static> {
-            fn from(r: RangeToInclusive<$key>) -> Self {
-                KeyRange::owned(Bound::Unbounded, Bound::Included(r.end))
-            }
-        }
-
-        impl<$($generic)*> From<(Bound<$key>, Bound<$key>)> for KeyRange<'static> {
-            fn from((from, to): (Bound<$key>, Bound<$key>)) -> Self {
-                KeyRange::owned(from, to)
+    ($([$($generic:tt)*] $key:ty, $bytes:expr;)*) => {$(
+        impl<$($generic)*> RangeKey<'static> for $key {
+            fn into_bytes(self) -> Cow<'static, [u8]> {
+                let bytes: fn(Self) -> Vec<u8> = $bytes;
+                Cow::Owned(bytes(self))
             }
         }
     )*};
 }
 
-owned! { [] Vec<u8>; [] String; [const N: usize] [u8; N]; }
+owned! {
+    [] Vec<u8>, |key| key;
+    [] String, String::into_bytes;
+    [const N: usize] [u8; N], |key| key.to_vec();
+    [] Box<[u8]>, <[u8]>::into_vec;
+    [] Box<str>, |key| key.into_string().into_bytes();
+    [] Rc<[u8]>, |key| key.to_vec();
+    [] Rc<str>, |key| key.as_bytes().to_vec();
+    [] Arc<[u8]>, |key| key.to_vec();
+    [] Arc<str>, |key| key.as_bytes().to_vec();
+}
 
-impl KeyRange<'static> {
-    fn owned<K: Into<Vec<u8>>>(from: Bound<K>, to: Bound<K>) -> Self {
-        let owned = |bound: Bound<K>| bound.map(|key| Cow::Owned(key.into()));
-        KeyRange { from: owned(from), to: owned(to) }
+/// Ranges as they are, and references to them; how each is taken apart.
+macro_rules! ranges {
+    ($($range:ident, $ends:expr;)*) => {$(
+        impl<'a, K: RangeKey<'a>> From<$range<K>> for KeyRange<'a> {
+            fn from(range: $range<K>) -> Self {
+                let ends: fn($range<K>) -> Pair<K> = $ends;
+                let (from, to) = ends(range);
+                KeyRange { from: from.map(K::into_bytes), to: to.map(K::into_bytes) }
+            }
+        }
+
+        impl<'a, K: AsRef<[u8]>> From<&'a $range<K>> for KeyRange<'a> {
+            fn from(range: &'a $range<K>) -> Self {
+                KeyRange::of(range)
+            }
+        }
+    )*};
+}
+
+/// A range by its two ends.
+type Pair<K> = (Bound<K>, Bound<K>);
+
+ranges! {
+    Range, |range| (Bound::Included(range.start), Bound::Excluded(range.end));
+    RangeInclusive, |range| {
+        let (start, end) = range.into_inner();
+        (Bound::Included(start), Bound::Included(end))
+    };
+    RangeFrom, |range| (Bound::Included(range.start), Bound::Unbounded);
+    RangeTo, |range| (Bound::Unbounded, Bound::Excluded(range.end));
+    RangeToInclusive, |range| (Bound::Unbounded, Bound::Included(range.end));
+    Pair, |range| range;
+}
+
+impl<'a> From<&'a KeyRange<'_>> for KeyRange<'a> {
+    fn from(range: &'a KeyRange<'_>) -> Self {
+        let (from, to) = range.bounds();
+        KeyRange::new(from, to)
     }
 }
 
@@ -210,6 +245,24 @@ mod tests {
             ((..text(b)).into(), KeyRange::from(..b)),
             ((..=b.to_vec()).into(), KeyRange::from(..=b)),
             ((Bound::Excluded(*a), Bound::Unbounded).into(), KeyRange::from((Bound::Excluded(a), Bound::Unbounded))),
+            ((Box::<[u8]>::from(*a)..Box::from(*b)).into(), KeyRange::from(a..b)),
+            ((Box::<str>::from("a")..Box::from("b")).into(), KeyRange::from(a..b)),
+            ((Rc::<[u8]>::from(*a)..).into(), KeyRange::from(a..)),
+            ((..=Rc::<str>::from("b")).into(), KeyRange::from(..=b)),
+            ((Arc::<[u8]>::from(*a)..=Arc::from(*b)).into(), KeyRange::from(a..=b)),
+            ((..Arc::<str>::from("b")).into(), KeyRange::from(..b)),
+            ((Cow::from("a")..Cow::from(text(b))).into(), KeyRange::from(a..b)),
+            ((Cow::from(&a[..])..Cow::from(b.to_vec())).into(), KeyRange::from(a..b)),
+            (KeyRange::from(&(text(a)..text(b))).into_owned(), KeyRange::from(a..b)),
+            (KeyRange::from(&(*a..=*b)).into_owned(), KeyRange::from(a..=b)),
+            (KeyRange::from(&(a.to_vec()..)).into_owned(), KeyRange::from(a..)),
+            (KeyRange::from(&(.."b")).into_owned(), KeyRange::from(..b)),
+            (KeyRange::from(&(..=b)).into_owned(), KeyRange::from(..=b)),
+            (KeyRange::from(&(Bound::Excluded(*a), Bound::Included(*b))).into_owned(), {
+                KeyRange::from((Bound::Excluded(a), Bound::Included(b)))
+            }),
+            ((Bound::Unbounded, Bound::Excluded("b")).into(), KeyRange::from(..b)),
+            (KeyRange::from(&KeyRange::from(a..b)).into_owned(), KeyRange::from(a..b)),
             (KeyRange::of(&(text(a)..text(b))).into_owned(), KeyRange::from(a..b)),
             (KeyRange::of(&("a"..)).into_owned(), KeyRange::from(a..)),
         ] {
