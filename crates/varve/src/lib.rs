@@ -30,8 +30,9 @@
 //!
 //! - Serializable transactions over any keyspaces, of any size; savepoints; deadlocks are found and reported as
 //!   conflicts that can be retried. [`Snapshot`]s take no locks.
-//! - Rows in order and from both ends, prefixes, range deletes without looking at the rows, queues, counters, batches,
-//!   many keys at once, values longer than memory; [typed](TypedKeyspace) keys and values.
+//! - Rows in order and from both ends, also within a transaction, prefixes, iterators that move to a key, range deletes
+//!   without looking at the rows, queues, counters, batches, many keys at once, values longer than memory;
+//!   [typed](TypedKeyspace) keys and values.
 //! - B+-trees or, where rows are mostly written, LSM trees ([`KeyspaceKind`]), chosen for each keyspace.
 //! - Pages on one device, on several ([`DriveLayout`]), on a fast device over a slow one, on native flash.
 //! - Backups while it works, [`restore`], [`Db::check`], [`salvage`], [`Db::compact`], statistics and metrics.

@@ -401,17 +401,17 @@ impl Keyspace {
 
     /// All rows as of the moment of the call, from both ends. While it is there, it counts as an open
     /// [`Snapshot`](crate::Snapshot).
-    pub fn iter(&self) -> Result<Rows> {
+    pub fn iter(&self) -> Result<Rows<'static>> {
         self.range(..)
     }
 
     /// The rows of a range: see [`Keyspace::iter`].
-    pub fn range<'a>(&self, range: impl Into<KeyRange<'a>>) -> Result<Rows> {
+    pub fn range<'a>(&self, range: impl Into<KeyRange<'a>>) -> Result<Rows<'static>> {
         self.db.snapshot()?.range(self, range)
     }
 
     /// The rows whose keys begin with `prefix`: see [`Keyspace::iter`].
-    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Rows> {
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Rows<'static>> {
         self.range(KeyRange::prefix(&prefix))
     }
 

@@ -39,6 +39,7 @@ mod snapshot;
 mod stats;
 mod transaction;
 mod typed;
+mod typed_rows;
 mod volume;
 
 use crate::report::CheckReport;
@@ -70,7 +71,8 @@ pub use stats::{Figure, KeyspaceUpdates, Stats};
 pub use transaction::Transaction;
 #[cfg(feature = "serde")]
 pub use typed::Json;
-pub use typed::{AsKey, Key, TypedKeyspace, TypedRows, Value};
+pub use typed::{AsKey, Key, TypedKeyspace, Value};
+pub use typed_rows::TypedRows;
 pub use volume::tier_managers;
 
 pub use crate::index::{
@@ -331,12 +333,14 @@ impl Db {
     }
 
     /// Runs `f` in a transaction and commits it; runs it again, after a wait that grows, as long as it fails with an
-    /// error that [`crate::Error::is_retryable`]. A transaction that is repeated keeps its age, so it gives way less
-    /// and less often. `f` must not do anything outside the database that should not be done twice.
+    /// error that [`crate::Error::is_retryable`], or with `OverBudget` for want of memory that other transactions hold.
+    /// A transaction that is repeated keeps its age, so it gives way less and less often. `f` must not do anything
+    /// outside the database that should not be done twice.
     ///
     /// # Errors
-    /// Any other error of `f` or of the commit; the transaction then changed nothing. The conflict itself after
-    /// [`TxOptions::retries`] repetitions. Within `f` whatever would wait for this very transaction (a single operation
+    /// Any other error of `f` or of the commit, `OverBudget` where the transaction needs too much by itself; the
+    /// transaction then changed nothing. The conflict, or `OverBudget`, itself after [`TxOptions::retries`]
+    /// repetitions. Within `f` whatever would wait for this very transaction (a single operation
     /// on a key that it has locked, another transaction) fails with `WouldDeadlock`.
     pub fn transact<T>(&self, f: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
         self.transact_with(TxOptions::default(), f)
@@ -348,7 +352,8 @@ impl Db {
     }
 
     /// As [`Db::transact_with`], for a closure that fails with errors of its own: `?` on them and on Varve's works in
-    /// it. Its own error ends the transaction, which then changed nothing.
+    /// it. Its own error ends the transaction, which then changed nothing. But where the transaction had to give way, or
+    /// was refused memory that others hold, that counts as the reason, and `f` runs again.
     ///
     /// ```
     /// # let dir = std::env::temp_dir().join(format!("varve-doc-try-{}", std::process::id()));
@@ -374,11 +379,12 @@ impl Db {
             f(tx).map_err(|error| {
                 own = Some(error);
                 // Stands for it, unless the transaction had to give way: then that is the error.
-                Error::Invalid("the closure failed".into())
+                let failed = || Error::Invalid("the closure failed".into());
+                tx.tx.refused().cloned().unwrap_or_else(failed)
             })
         });
         match (result, own) {
-            (Err(Error::Invalid(_)), Some(own)) => Err(own),
+            (Err(Error::Invalid(_) | Error::OverBudget { .. }), Some(own)) => Err(own),
             (result, _) => Ok(result?),
         }
     }

@@ -1,15 +1,20 @@
 //! The rows of a range from both its ends.
 
-use super::{Keyspace, Scan, Snapshot};
+use super::Inner;
 use crate::error::Result;
-use crate::txn::KeyRange;
-use std::ops::Bound;
+use crate::txn;
+use std::sync::Arc;
 
 /// A row: its key and its value.
 type Row = (Vec<u8>, Vec<u8>);
 
-/// The rows of a range as of one moment, from both its ends: `next` takes the lowest that is left, `next_back` the
-/// highest. Made by [`Keyspace::iter`], [`Snapshot::iter`] and their like. An error ends it.
+/// The rows of a range, from both its ends: `next` takes the lowest that is left, `next_back` the highest. Made by
+/// [`Keyspace::iter`](crate::Keyspace::iter), [`Snapshot::iter`](crate::Snapshot::iter),
+/// [`Transaction::iter`](crate::Transaction::iter) and their like. An error ends it.
+///
+/// Those of keyspaces and snapshots are of one moment. Those of a transaction have its own writes, and it is lent to
+/// them meanwhile; what they hand out, and a little beyond it at each end, is locked as by
+/// [`Transaction::scan`](crate::Transaction::scan).
 ///
 /// ```
 /// # let dir = std::env::temp_dir().join(format!("varve-doc-rows-{}", std::process::id()));
@@ -26,91 +31,82 @@ type Row = (Vec<u8>, Vec<u8>);
 /// # drop((rows, days)); db.close()?; std::fs::remove_dir_all(dir).unwrap();
 /// # Ok::<(), varve::Error>(())
 /// ```
-pub struct Rows {
-    snapshot: Snapshot,
-    keyspace: Keyspace,
-    range: KeyRange<'static>,
-    /// From the low end, from the high end: begun when they are asked for.
-    front: Option<Scan<'static>>,
-    back: Option<Scan<'static>>,
-    /// The last key that came from the low end, and from the high end.
-    low: Option<Vec<u8>>,
-    high: Option<Vec<u8>>,
-    ended: bool,
+pub struct Rows<'t> {
+    pub(super) rows: txn::Rows<'t>,
+    /// Last: it may be the last handle. A transaction's rows have the transaction.
+    pub(super) _db: Option<Arc<Inner>>,
 }
 
-impl std::fmt::Debug for Rows {
+impl std::fmt::Debug for Rows<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Rows").field("keyspace", &self.keyspace.name()).field("range", &self.range).finish()
+        f.debug_struct("Rows").field("keyspace", &self.rows.keyspace()).field("left", &self.rows.left()).finish()
     }
 }
 
-impl Rows {
-    pub(super) fn new(snapshot: Snapshot, keyspace: Keyspace, range: KeyRange<'static>) -> Rows {
-        let (front, back, low, high) = (None, None, None, None);
-        Rows { snapshot, keyspace, range, front, back, low, high, ended: false }
+impl Rows<'_> {
+    /// Moves the low end up to `key`, a key that there need not be: `next` goes on with the lowest row from there on.
+    /// What lies between is not read, and in a transaction not locked. An end never goes back: nothing happens where it
+    /// is at `key` already, or beyond.
+    ///
+    /// It costs nothing by itself; `next` costs a search then, but where `key` is among the rows that were read ahead.
+    /// So the first row of each of few groups is had without reading the groups:
+    ///
+    /// ```
+    /// let db = varve::Db::temporary(varve::Options::default().cache_mb(8))?;
+    /// let orders = db.keyspace_or_create("orders")?;
+    /// for key in ["ann/1", "ann/2", "ann/3", "bob/1", "bob/2", "eve/1"] {
+    ///     orders.put(key, "")?;
+    /// }
+    /// let (mut rows, mut customers) = (orders.iter()?, Vec::new());
+    /// while let Some(row) = rows.next() {
+    ///     let key = String::from_utf8(row?.0).unwrap();
+    ///     let customer = key.split('/').next().unwrap().to_string();
+    ///     rows.seek(format!("{customer}0")); // '0' comes after '/', so this is behind all orders of the customer
+    ///     customers.push(customer);
+    /// }
+    /// assert_eq!(customers, ["ann", "bob", "eve"]);
+    /// # drop((rows, orders)); db.close()?;
+    /// # Ok::<(), varve::Error>(())
+    /// ```
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) {
+        self.rows.seek(key.as_ref());
     }
 
-    /// The lowest row that is left.
-    fn lowest(&mut self) -> Result<Option<Row>> {
-        if self.front.is_none() {
-            let to = self.high.as_deref().map_or(self.range.bounds().1, Bound::Excluded);
-            let range = KeyRange::new(self.range.bounds().0, to);
-            self.front = Some(self.snapshot.scan(&self.keyspace, range)?);
-        }
-        let Some(row) = self.front.as_mut().and_then(Scan::next).transpose()? else { return Ok(None) };
-        if self.high.as_ref().is_some_and(|high| row.0 >= *high) {
-            return Ok(None);
-        }
-        assert!(self.low.as_ref().is_none_or(|low| *low < row.0), "from the low end rows ascend");
-        self.low.get_or_insert_default().clone_from(&row.0);
-        Ok(Some(row))
-    }
-
-    /// The highest row that is left.
-    fn highest(&mut self) -> Result<Option<Row>> {
-        if self.back.is_none() {
-            let from = self.low.as_deref().map_or(self.range.bounds().0, Bound::Excluded);
-            let range = KeyRange::new(from, self.range.bounds().1);
-            self.back = Some(self.snapshot.scan_rev(&self.keyspace, range)?);
-        }
-        let Some(row) = self.back.as_mut().and_then(Scan::next).transpose()? else { return Ok(None) };
-        if self.low.as_ref().is_some_and(|low| row.0 <= *low) {
-            return Ok(None);
-        }
-        assert!(self.high.as_ref().is_none_or(|high| row.0 < *high), "from the high end rows descend");
-        self.high.get_or_insert_default().clone_from(&row.0);
-        Ok(Some(row))
-    }
-
-    /// Hands a row on; nothing comes after the end, or after an error.
-    fn given(&mut self, row: Result<Option<Row>>) -> Option<Result<Row>> {
-        assert!(!self.ended, "nobody asks after the end");
-        self.ended = !matches!(row, Ok(Some(_)));
-        row.transpose()
+    /// Moves the high end down to `key`: `next_back` goes on with the highest row that is not above it. For all else
+    /// see [`Rows::seek`].
+    ///
+    /// `rev()` takes the rows away; to move while they descend, call `next_back`, or borrow them by `by_ref`:
+    ///
+    /// ```
+    /// let db = varve::Db::temporary(varve::Options::default().cache_mb(8))?;
+    /// let temperatures = db.keyspace_or_create("temperatures")?;
+    /// for hour in 0..24u8 {
+    ///     temperatures.put([hour], [hour + 1])?;
+    /// }
+    /// let mut rows = temperatures.iter()?;
+    /// assert_eq!(rows.by_ref().rev().take(2).count(), 2); // 23 and 22 o'clock
+    /// rows.seek_back([12]);
+    /// assert_eq!(rows.next_back().transpose()?, Some((vec![12], vec![13])));
+    /// # drop((rows, temperatures)); db.close()?;
+    /// # Ok::<(), varve::Error>(())
+    /// ```
+    pub fn seek_back(&mut self, key: impl AsRef<[u8]>) {
+        self.rows.seek_back(key.as_ref());
     }
 }
 
-impl Iterator for Rows {
+impl Iterator for Rows<'_> {
     type Item = Result<Row>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
-            return None;
-        }
-        let row = self.lowest();
-        self.given(row)
+        self.rows.take(false).transpose()
     }
 }
 
-impl DoubleEndedIterator for Rows {
+impl DoubleEndedIterator for Rows<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        if self.ended {
-            return None;
-        }
-        let row = self.highest();
-        self.given(row)
+        self.rows.take(true).transpose()
     }
 }
 
-impl std::iter::FusedIterator for Rows {}
+impl std::iter::FusedIterator for Rows<'_> {}

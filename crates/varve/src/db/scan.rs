@@ -26,6 +26,13 @@ impl Scan<'_> {
     pub fn next_row(&mut self) -> Result<Option<(&[u8], &[u8])>> {
         self.rows.next_row()
     }
+
+    /// Goes on with the first row that does not come before `key` in the order of the scan: of a descending one, with
+    /// the highest row that is not above it. What lies between is not read. It never goes back. See
+    /// [`Rows::seek`](crate::Rows::seek).
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) {
+        self.rows.seek(key.as_ref());
+    }
 }
 
 impl Iterator for Scan<'_> {

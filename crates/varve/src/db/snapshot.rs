@@ -131,17 +131,18 @@ impl Snapshot {
     }
 
     /// All rows of a keyspace, from both ends.
-    pub fn iter(&self, keyspace: &Keyspace) -> Result<Rows> {
+    pub fn iter(&self, keyspace: &Keyspace) -> Result<Rows<'static>> {
         self.range(keyspace, ..)
     }
 
     /// The rows of a range, from both ends.
-    pub fn range<'a>(&self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<Rows> {
-        Ok(Rows::new(self.clone(), keyspace.clone(), range.into().into_owned()))
+    pub fn range<'a>(&self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<Rows<'static>> {
+        let rows = txn::Snapshot::rows(&self.snapshot, &keyspace.shared, &range.into())?;
+        Ok(Rows { rows, _db: Some(self.db.clone()) })
     }
 
     /// The rows whose keys begin with `prefix`, from both ends.
-    pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Result<Rows> {
+    pub fn prefix(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Result<Rows<'static>> {
         self.range(keyspace, KeyRange::prefix(&prefix))
     }
 

@@ -1,6 +1,6 @@
 //! Transactions, as users have them.
 
-use super::{Inner, Keyspace, Scan};
+use super::{Inner, Keyspace, Rows, Scan};
 use crate::error::Result;
 use crate::txn::{self, KeyRange, Savepoint};
 use std::io::{Read, Write};
@@ -234,6 +234,41 @@ impl Transaction {
     pub fn scan_rev<'a>(&mut self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<Scan<'_>> {
         let rows = self.tx.scan(&keyspace.shared, &range.into(), true)?;
         Ok(Scan { rows, _db: None })
+    }
+
+    /// All rows of a keyspace, from both ends, this transaction's writes included. What was returned is locked against
+    /// changes and insertions, and so is a little beyond it at each end. To delete rows while going over them, see
+    /// [`Transaction::retain`].
+    ///
+    /// ```
+    /// let db = varve::Db::temporary(varve::Options::default().cache_mb(8))?;
+    /// let scores = db.keyspace_or_create("scores")?;
+    /// scores.put("ann", "7")?;
+    /// let best = db.transact(|tx| {
+    ///     tx.put(&scores, "bob", "9")?;
+    ///     let mut names = Vec::new();
+    ///     for row in tx.iter(&scores)?.rev() {
+    ///         names.push(row?.0);
+    ///     }
+    ///     Ok(names)
+    /// })?;
+    /// assert_eq!(best, [b"bob", b"ann"]);
+    /// # drop(scores); db.close()?;
+    /// # Ok::<(), varve::Error>(())
+    /// ```
+    pub fn iter(&mut self, keyspace: &Keyspace) -> Result<Rows<'_>> {
+        self.range(keyspace, ..)
+    }
+
+    /// The rows of a range, from both ends: see [`Transaction::iter`].
+    pub fn range<'a>(&mut self, keyspace: &Keyspace, range: impl Into<KeyRange<'a>>) -> Result<Rows<'_>> {
+        let rows = self.tx.rows(&keyspace.shared, &range.into())?;
+        Ok(Rows { rows, _db: None })
+    }
+
+    /// The rows whose keys begin with `prefix`, from both ends: see [`Transaction::iter`].
+    pub fn prefix(&mut self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Result<Rows<'_>> {
+        self.range(keyspace, KeyRange::prefix(&prefix))
     }
 
     /// Lends the rows of a range to `each`, ascending, until it breaks. In a read-only transaction as

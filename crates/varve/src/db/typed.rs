@@ -5,11 +5,11 @@
 //! zeros, and a zero in them is followed by a one.
 
 use super::reads::only;
-use super::{Db, Keyspace, ReadFuture, Rows, Snapshot, Transaction};
+use super::{Db, Keyspace, ReadFuture, Snapshot, Transaction};
 use crate::error::{Error, Result};
-use crate::txn::{KeyRange, TxOptions, Values};
+use crate::txn::{TxOptions, Values};
 use std::marker::PhantomData;
-use std::ops::RangeBounds;
+
 use std::sync::Arc;
 
 /// What can be a key: the order of the bytes is the order of the values.
@@ -343,7 +343,7 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
         values.into_iter().map(|value| self.value(value)).collect()
     }
 
-    fn row(&self, row: (Vec<u8>, Vec<u8>)) -> Result<(K, V)> {
+    pub(super) fn row(&self, row: (Vec<u8>, Vec<u8>)) -> Result<(K, V)> {
         Ok((self.key(&row.0)?, value_of(&row.1, || self.keyspace.name())?))
     }
 
@@ -485,43 +485,6 @@ impl<K: Key, V: Value> TypedKeyspace<K, V> {
     /// The row with the highest key.
     pub fn last(&self) -> Result<Option<(K, V)>> {
         self.keyspace.last()?.map(|row| self.row(row)).transpose()
-    }
-
-    /// All rows as of the moment of the call, from both ends.
-    pub fn iter(&self) -> Result<TypedRows<K, V>> {
-        Ok(TypedRows { rows: self.keyspace.iter()?, keyspace: self.clone() })
-    }
-
-    /// The rows of a range as of the moment of the call, from both ends.
-    pub fn range(&self, range: impl RangeBounds<K>) -> Result<TypedRows<K, V>> {
-        let (from, to) = (range.start_bound().map(AsKey::to_key), range.end_bound().map(AsKey::to_key));
-        Ok(TypedRows { rows: self.keyspace.range(KeyRange::from((from, to)))?, keyspace: self.clone() })
-    }
-}
-
-/// The rows of a range of a [`TypedKeyspace`], as of one moment, from both ends. An error ends it.
-pub struct TypedRows<K, V> {
-    rows: Rows,
-    keyspace: TypedKeyspace<K, V>,
-}
-
-impl<K, V> std::fmt::Debug for TypedRows<K, V> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.rows.fmt(f)
-    }
-}
-
-impl<K: Key, V: Value> Iterator for TypedRows<K, V> {
-    type Item = Result<(K, V)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        Some(self.rows.next()?.and_then(|row| self.keyspace.row(row)))
-    }
-}
-
-impl<K: Key, V: Value> DoubleEndedIterator for TypedRows<K, V> {
-    fn next_back(&mut self) -> Option<Self::Item> {
-        Some(self.rows.next_back()?.and_then(|row| self.keyspace.row(row)))
     }
 }
 

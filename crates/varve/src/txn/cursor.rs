@@ -7,11 +7,14 @@
 //! Invariants: the parts that batches cover follow each other without gap or overlap; a batch is handed out when its
 //! long values were read, each row once.
 
-use super::key::{Bounds, KeyBuf, OwnedBounds, bound_owned, bound_ref, is_possible, overlap, within};
+use super::key::{
+    Bounds, KeyBuf, OwnedBounds, bound_owned, bound_ref, cmp_high, cmp_low, is_possible, overlap, within,
+};
 use crate::error::Result;
 use crate::index::{Index, LeafCopy, ScanState};
 use crate::rows::{Copied, Direction, OverflowRef, Seen, ValueRef, overflow};
 use crate::space::Core;
+use std::cmp::Ordering;
 use std::ops::{Bound, ControlFlow, Range};
 use varve_rt::{Cost, charge};
 use varve_volume::{KeyspaceId, Lsn};
@@ -115,7 +118,9 @@ pub(super) struct Cursor {
     at: usize,
     /// Most rows of the next batch.
     limit: usize,
-    /// Batches that were read.
+    /// Most rows of the first batch, here and after rows were passed.
+    first: usize,
+    /// Batches that were read, since then.
     batches: u64,
     done: bool,
     /// Only keys are asked for.
@@ -135,6 +140,7 @@ impl Cursor {
             leaf: LeafCopy::default(),
             at: 0,
             limit: first,
+            first,
             batches: 0,
             done: !is_possible(range.0, range.1),
             keys_only: false,
@@ -193,6 +199,59 @@ impl Cursor {
         }
         self.at += 1;
         Some(if self.leaf.rows() > 0 { self.leaf.row(self.at - 1) } else { self.batch.row(self.at - 1) })
+    }
+
+    /// Key `n` of the batch, in the direction of the scan.
+    fn key(&mut self, n: usize) -> &[u8] {
+        if self.leaf.rows() > 0 { self.leaf.row(n).0 } else { self.batch.key(n) }
+    }
+
+    /// Passes the rows that come before `key`: those of the batch, and all others without reading them. The scan never
+    /// goes back.
+    pub fn skip_to(&mut self, key: &[u8]) {
+        let forward = self.is_forward();
+        let comes_first = |ordering| ordering == if forward { Ordering::Less } else { Ordering::Greater };
+        let (mut at, mut end) = (self.at, self.rows());
+        while at < end {
+            let middle = at + (end - at) / 2;
+            if comes_first(self.key(middle).cmp(key)) { at = middle + 1 } else { end = middle }
+        }
+        assert!(self.at <= at && at <= self.rows(), "a row of the batch, or its end");
+        self.at = at;
+        if !self.is_drained() || self.done {
+            return;
+        }
+        let goes_on = if forward {
+            cmp_low(bound_ref(&self.low), Bound::Included(key)).is_lt()
+        } else {
+            cmp_high(bound_ref(&self.high), Bound::Included(key)).is_gt()
+        };
+        if goes_on {
+            let end = if forward { &mut self.low } else { &mut self.high };
+            *end = Bound::Included(KeyBuf::new(key));
+            // What was remembered is of another place, and few rows may be wanted at this one.
+            (self.state, self.limit, self.batches) = (ScanState::default(), self.first, 0);
+            self.done = !is_possible(bound_ref(&self.low), bound_ref(&self.high));
+        }
+    }
+
+    /// Ends the range where `left`, which is a part of it, ends in the direction of the scan.
+    pub fn narrow(&mut self, left: Bounds<'_>) {
+        let forward = self.is_forward();
+        let further = if forward {
+            cmp_high(bound_ref(&self.high), left.1).is_gt()
+        } else {
+            cmp_low(bound_ref(&self.low), left.0).is_lt()
+        };
+        if further {
+            if forward {
+                self.high = bound_owned(left.1)
+            } else {
+                self.low = bound_owned(left.0)
+            }
+            self.done |= !is_possible(bound_ref(&self.low), bound_ref(&self.high));
+        }
+        debug_assert!(self.done || within(self.bounds(), left), "what is left of the range holds what is left here");
     }
 
     /// Ends the scan.

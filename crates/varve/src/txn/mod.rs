@@ -4,13 +4,13 @@
 //! - `lock`: the lock table. Read-write transactions lock what they read (S) and write (X), and the intervals they
 //!   scan.
 //! - `write_set`: pending writes and savepoints; `spill`: what memory has no room for; `cursor`: scans that merge them
-//!   over the index; `own`: the same of those that were spilled.
+//!   over the index; `own`: the same of those that were spilled; `count`: how many rows there are.
 //! - `registry`, `version`: snapshots and the old values they need. Snapshots take no locks.
 //! - `commit`: from a write set to one log group; `large`: one that takes many; `single`: the short way for one key.
 //! - `stream`: values that do not fit in memory; `many`: many keys at once; `later`, `told`: reads that nobody waits
 //!   for.
-//! - `keyspace`: what transactions know of a keyspace; `transaction`, `snapshot`, `scan`, `visit`, `retry`: what users
-//!   call, through `db`.
+//! - `keyspace`: what transactions know of a keyspace; `transaction`, `snapshot`, `scan`, `rows`, `visit`, `retry`:
+//!   what users call, through `db`.
 //!
 //! A transaction never waits for a lock with a latch held. Locks are released once the commit has its place in the log,
 //! before it is durable; whoever reads what it wrote returns only when it is durable too ([`Manager::depend`]).
@@ -22,6 +22,7 @@
 //! Lock order: key and interval locks; then as in `core.rs`; the snapshot registry's mutex inside leaf latches.
 
 mod commit;
+mod count;
 mod cursor;
 mod durability;
 mod former;
@@ -36,6 +37,7 @@ mod own;
 mod range;
 mod registry;
 mod retry;
+mod rows;
 mod runs;
 mod scan;
 mod single;
@@ -60,6 +62,7 @@ pub(crate) use large::UNFINISHED;
 pub(crate) use later::{Now, Readers, Values};
 pub use range::{KeyRange, RangeKey};
 pub use retry::TxOptions;
+pub(crate) use rows::Rows;
 pub(crate) use scan::Scan;
 pub(crate) use snapshot::Snapshot;
 pub(crate) use stored_writes::Decoder;
@@ -303,6 +306,13 @@ impl Manager {
     pub fn leave(&self) {
         let before = self.open.fetch_sub(1, Ordering::SeqCst);
         assert!(before > 0, "what ends has begun");
+    }
+
+    /// Whether anything is open besides the transaction that asks.
+    fn has_others_open(&self) -> bool {
+        let open = self.open.load(Ordering::SeqCst);
+        assert!(open > 0, "who asks is open");
+        open > 1
     }
 
     /// Begins work for which the database must stay open: a close is refused until what this returns is dropped.

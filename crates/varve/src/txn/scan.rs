@@ -15,9 +15,31 @@ pub(crate) struct Scan<'t> {
     cursor: Cursor,
 }
 
-enum Source<'t> {
+/// What rows are read through.
+pub(super) enum Source<'t> {
     Transaction(&'t mut Transaction),
     Snapshot(Arc<Snapshot>),
+}
+
+impl Source<'_> {
+    /// Most rows of a scan's first batch.
+    pub fn first(&self) -> usize {
+        match self {
+            Source::Transaction(_) => FIRST_LOCKED,
+            Source::Snapshot(_) => FIRST_UNLOCKED,
+        }
+    }
+
+    /// Reads the next batch of a scan; a transaction locks it, and merges its own writes into it. An error ends the
+    /// scan.
+    pub fn next_batch(&mut self, keyspace: &Arc<OpenKeyspace>, cursor: &mut Cursor) -> Result<()> {
+        assert!(cursor.is_drained() && !cursor.is_done(), "a batch is read when the one before it was taken");
+        let result = match self {
+            Source::Transaction(transaction) => transaction.next_batch(keyspace, cursor),
+            Source::Snapshot(snapshot) => snapshot.next_batch(keyspace, cursor),
+        };
+        result.inspect_err(|_| cursor.stop())
+    }
 }
 
 /// Rows of the first batch of a transaction's scan. Small, because a batch is also what is locked at a time.
@@ -26,24 +48,14 @@ const FIRST_LOCKED: usize = 1;
 pub(super) const FIRST_UNLOCKED: usize = 64;
 
 impl<'t> Scan<'t> {
-    pub(super) fn of_transaction(
-        transaction: &'t mut Transaction,
+    pub(super) fn new(
+        source: Source<'t>,
         keyspace: &Arc<OpenKeyspace>,
         range: &KeyRange<'_>,
         reverse: bool,
     ) -> Scan<'t> {
-        let cursor = Cursor::new(range.bounds(), reverse, FIRST_LOCKED);
-        Scan { source: Source::Transaction(transaction), keyspace: keyspace.clone(), cursor }
-    }
-
-    pub(super) fn of_snapshot(
-        snapshot: Arc<Snapshot>,
-        keyspace: &Arc<OpenKeyspace>,
-        range: &KeyRange<'_>,
-        reverse: bool,
-    ) -> Scan<'t> {
-        let cursor = Cursor::new(range.bounds(), reverse, FIRST_UNLOCKED);
-        Scan { source: Source::Snapshot(snapshot), keyspace: keyspace.clone(), cursor }
+        let cursor = Cursor::new(range.bounds(), reverse, source.first());
+        Scan { source, keyspace: keyspace.clone(), cursor }
     }
 
     /// Lends the next row; `None` at the end of the range.
@@ -52,12 +64,13 @@ impl<'t> Scan<'t> {
             if self.cursor.is_done() {
                 return Ok(None);
             }
-            let result = match &mut self.source {
-                Source::Transaction(transaction) => transaction.next_batch(&self.keyspace, &mut self.cursor),
-                Source::Snapshot(snapshot) => snapshot.next_batch(&self.keyspace, &mut self.cursor),
-            };
-            result.inspect_err(|_| self.cursor.stop())?;
+            self.source.next_batch(&self.keyspace, &mut self.cursor)?;
         }
         Ok(self.cursor.take())
+    }
+
+    /// Passes the rows that come before a key.
+    pub fn seek(&mut self, key: &[u8]) {
+        self.cursor.skip_to(key);
     }
 }

@@ -9,7 +9,8 @@ use super::key::{Bounds, KeyBuf, OwnedBounds, bound_ref, contains};
 use super::large::{Unfinished, copied, left_of, narrowed};
 use super::range::KeyRange;
 use super::registry::Claim;
-use super::scan::Scan;
+use super::rows::Rows;
+use super::scan::{Scan, Source};
 use super::{Manager, OpenKeyspace};
 use crate::error::Result;
 use crate::rows::{Copied, OverflowRef, ValueRef, overflow};
@@ -253,7 +254,13 @@ impl Snapshot {
         reverse: bool,
     ) -> Result<Scan<'static>> {
         this.check(keyspace)?;
-        Ok(Scan::of_snapshot(this.clone(), keyspace, range, reverse))
+        Ok(Scan::new(Source::Snapshot(this.clone()), keyspace, range, reverse))
+    }
+
+    /// The rows of a range, from both ends.
+    pub fn rows(this: &Arc<Snapshot>, keyspace: &Arc<OpenKeyspace>, range: &KeyRange<'_>) -> Result<Rows<'static>> {
+        this.check(keyspace)?;
+        Ok(Rows::new(Source::Snapshot(this.clone()), keyspace, range))
     }
 
     /// The number of keys in a range. Reads them all, but no long value.

@@ -11,16 +11,15 @@ use super::keyspace::check_value;
 use super::lock::{LockSet, Mode};
 use super::range::KeyRange;
 use super::retry::TxOptions;
-use super::scan::Scan;
 use super::snapshot::Snapshot;
 use super::write_set::{Found, Savepoint, Value, WriteSet};
 use super::{Durability, Manager, OpenKeyspace, count};
+use crate::budget::Class;
 use crate::error::{Error, Result};
-use crate::index::ScanState;
-use crate::rows::{Direction, NewValue, ValueRef, Write as RowWrite};
+use crate::rows::{NewValue, ValueRef, Write as RowWrite};
 use crate::space::Core;
 use smallvec::SmallVec;
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 use std::sync::Arc;
 use varve_device::Mistake;
 use varve_rt::atomic::{AtomicU64, Ordering};
@@ -40,6 +39,8 @@ pub(crate) struct Transaction {
     tell: Option<Arc<AtomicU64>>,
     /// It had to give way.
     doomed: Option<Error>,
+    /// There was no memory for what was asked for last among what there was none for.
+    refused: Option<Error>,
     committed: bool,
     pub(super) manager: Arc<Manager>,
 }
@@ -72,6 +73,7 @@ impl Transaction {
             snapshot,
             tell: None,
             doomed: None,
+            refused: None,
             committed: false,
             manager: manager.clone(),
         };
@@ -145,13 +147,32 @@ impl Transaction {
 
     /// Passes a result on; after a conflict, lets go of everything first.
     fn note<T>(&mut self, result: Result<T>) -> Result<T> {
-        if let Err(error @ Error::Conflict { .. }) = &result {
-            self.doomed = Some(error.clone());
-            self.writes.clear();
-            self.locks.release();
-            count(&self.manager.counters.conflicts);
+        match &result {
+            Err(error @ Error::Conflict { .. }) => {
+                self.doomed = Some(error.clone());
+                self.writes.clear();
+                self.locks.release();
+                count(&self.manager.counters.conflicts);
+            }
+            Err(error @ Error::OverBudget { .. }) => self.refused = Some(error.clone()),
+            _ => {}
         }
         result
+    }
+
+    /// What it was told where there was no memory for it.
+    pub fn refused(&self) -> Option<&Error> {
+        self.refused.as_ref()
+    }
+
+    /// The memory that it holds, by class.
+    pub(super) fn held_memory(&self) -> [(Class, u64); 2] {
+        [(Class::Locks, self.locks.bytes()), (Class::WriteSets, self.writes.charged())]
+    }
+
+    fn write(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let written = self.writes.put(keyspace, key, value);
+        if written.is_ok() { written } else { self.note(written) }
     }
 
     fn lock(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8], mode: Mode) -> Result<()> {
@@ -162,7 +183,7 @@ impl Transaction {
         if result.is_ok() { result } else { self.note(result) }
     }
 
-    fn lock_range(&mut self, keyspace: &Arc<OpenKeyspace>, range: Bounds<'_>, mode: Mode) -> Result<()> {
+    pub(super) fn lock_range(&mut self, keyspace: &Arc<OpenKeyspace>, range: Bounds<'_>, mode: Mode) -> Result<()> {
         if self.manager.core.faults().has(Mistake::SkipIntervalLock) {
             return Ok(());
         }
@@ -224,7 +245,8 @@ impl Transaction {
     /// Adds a write of a key that is locked.
     pub(super) fn put_value(&mut self, keyspace: &Arc<OpenKeyspace>, key: &[u8], value: Value) -> Result<()> {
         debug_assert!(self.snapshot.is_none() && self.doomed.is_none(), "who writes reads no snapshot, and may go on");
-        self.writes.put_value(keyspace, key, value)
+        let written = self.writes.put_value(keyspace, key, value);
+        if written.is_ok() { written } else { self.note(written) }
     }
 
     pub(super) fn own_writes(&self) -> &WriteSet {
@@ -305,7 +327,7 @@ impl Transaction {
         if value.len() as u64 > self.writes.most_in_memory() && keyspace.index().keeps_long_apart() {
             return self.put_ahead(keyspace, key, value);
         }
-        self.writes.put(keyspace, key, Some(value))
+        self.write(keyspace, key, Some(value))
     }
 
     /// Removes a key if it is there. Errors as for [`Transaction::put`], but for `KeySize`: a key that is too long is
@@ -315,7 +337,7 @@ impl Transaction {
             return self.check_write(keyspace);
         }
         self.lock_to_write(keyspace, key)?;
-        self.writes.put(keyspace, key, None)
+        self.write(keyspace, key, None)
     }
 
     /// Removes every key of a range; returns how many there were. Keeps others from inserting into it until the
@@ -343,68 +365,13 @@ impl Transaction {
             while let Some(next) = cursor.take_key() {
                 key.clear();
                 key.extend_from_slice(next);
-                self.writes.put(keyspace, &key, None)?;
+                self.write(keyspace, &key, None)?;
                 n += 1;
             }
             if cursor.is_done() {
                 return Ok(n);
             }
             self.next_batch(keyspace, &mut cursor)?;
-        }
-    }
-
-    /// The rows of a range, this transaction's writes included.
-    pub fn scan(&mut self, keyspace: &Arc<OpenKeyspace>, range: &KeyRange<'_>, reverse: bool) -> Result<Scan<'_>> {
-        self.check(keyspace)?;
-        match &self.snapshot {
-            Some(snapshot) => Ok(Scan::of_snapshot(snapshot.clone(), keyspace, range, reverse)),
-            None => Ok(Scan::of_transaction(self, keyspace, range, reverse)),
-        }
-    }
-
-    /// The number of keys in a range, this transaction's writes included. Locks the whole range; reads it without its
-    /// values.
-    pub fn count(&mut self, keyspace: &Arc<OpenKeyspace>, range: &KeyRange<'_>) -> Result<u64> {
-        self.check(keyspace)?;
-        if let Some(snapshot) = &self.snapshot {
-            return snapshot.count(keyspace, range);
-        }
-        let bounds = range.bounds();
-        if !is_possible(bounds.0, bounds.1) {
-            return Ok(0);
-        }
-        self.lock_range(keyspace, bounds, Mode::Shared)?;
-        let mut rows = self.count_rows(keyspace, bounds)?;
-        if self.manager.core.faults().has(Mistake::CountIgnoresOwn) {
-            return Ok(rows as u64);
-        }
-        if self.writes.is_spilled() {
-            rows += self.count_spilled(keyspace, bounds)?;
-            return Ok(rows as u64);
-        }
-        for (key, write) in self.writes.range(keyspace.id(), bounds) {
-            let (there, _) = keyspace.index().contains(key, Lsn::MAX)?;
-            rows += i64::from(write.is_some()) - i64::from(there);
-        }
-        Ok(rows as u64)
-    }
-
-    /// Rows of a range in the index; the range is locked.
-    fn count_rows(&mut self, keyspace: &Arc<OpenKeyspace>, range: Bounds<'_>) -> Result<i64> {
-        let (mut rows, mut state) = (0, ScanState::default());
-        let mut next: Option<Vec<u8>> = None;
-        loop {
-            let from = next.as_deref().map_or(range.0, Bound::Included);
-            let way = (Direction::Forward, Lsn::MAX);
-            let end = keyspace.index().read_batch((from, range.1), way, &mut state, |_, _, _| {
-                rows += 1;
-                ControlFlow::Continue(())
-            })?;
-            self.saw(end.seen.lsn)?;
-            next = end.next;
-            if next.is_none() {
-                return Ok(rows);
-            }
         }
     }
 

@@ -404,6 +404,12 @@ impl WriteSet {
         Ok(())
     }
 
+    /// Bytes charged to the budget for it.
+    pub fn charged(&self) -> u64 {
+        debug_assert!(self.bytes <= FREE + self.charged, "what is stored was charged for");
+        self.charged
+    }
+
     /// Marks the present state.
     pub fn savepoint(&mut self, transaction: u64) -> Savepoint {
         self.serial += 1;

@@ -61,6 +61,12 @@ impl LockSet {
         self.asker.birth
     }
 
+    /// Bytes that the locks take, or more.
+    pub fn bytes(&self) -> u64 {
+        debug_assert!(self.bytes > 0 || self.is_empty(), "what is locked takes memory");
+        self.bytes
+    }
+
     /// Whether it has no lock.
     pub fn is_empty(&self) -> bool {
         self.held.iter().all(|held| held.keys.is_empty() && !held.ranged)
