@@ -63,7 +63,8 @@ pub enum Error {
         /// Bytes allowed.
         limit: u64,
     },
-    /// A memory class of the budget is used up.
+    /// A memory class of the budget is used up. Where others have the memory,
+    /// [`Db::transact`](crate::Db::transact) waits a little and runs the transaction again.
     OverBudget {
         /// The class of the budget.
         class: &'static str,
@@ -410,7 +411,9 @@ impl Error {
         }
     }
 
-    /// Whether running the same transaction again may succeed.
+    /// Whether running the same transaction again may succeed. Not said of [`Error::OverBudget`], which does not tell
+    /// whether other transactions have the memory: [`Db::transact`](crate::Db::transact) finds out, and runs it again
+    /// where they have.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Error::Conflict { .. } | Error::SnapshotTooOld | Error::SnapshotLost(_))
     }

@@ -2,7 +2,7 @@
 
 use super::transaction::Transaction;
 use super::{Durability, Manager, count};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ pub struct TxOptions {
     pub durability: Option<Durability>,
     /// Reads as of its beginning, takes no locks, refuses writes.
     pub read_only: bool,
-    /// How often [`Db::transact_with`](crate::Db::transact_with) repeats it after a conflict before it gives the error
-    /// back.
+    /// How often [`Db::transact_with`](crate::Db::transact_with) repeats it, after a conflict or for want of memory
+    /// that others hold, before it gives the error back. Default: 1000, with waits of some five seconds in all.
     pub retries: u32,
 }
 
@@ -43,7 +43,7 @@ const DOUBLINGS: u32 = 9;
 
 impl Manager {
     /// Runs `f` in a transaction, which it gives back, and commits it; again, after a wait that grows, as long as that
-    /// fails with an error that [`crate::Error::is_retryable`].
+    /// fails with an error that [`crate::Error::is_retryable`], or for want of memory that others hold.
     pub fn transact<T>(
         self: &Arc<Self>,
         options: &TxOptions,
@@ -57,6 +57,7 @@ impl Manager {
             let running = self.locks.run(transaction.id());
             let (transaction, result) = f(transaction);
             drop(running);
+            let lacks_memory = result.as_ref().is_err_and(|error| transaction.lacks_memory_of_others(error));
             // A conflict that `f` swallowed shows in the commit.
             let result = match result {
                 Err(_) if transaction.is_doomed() => transaction.commit().map(|()| unreachable!("it gave way")),
@@ -67,15 +68,30 @@ impl Manager {
                 Ok(value) => transaction.commit().map(|()| value),
             };
             match result {
-                Err(error) if error.is_retryable() && attempt < options.retries => {
+                Err(error) if (lacks_memory || error.is_retryable()) && attempt < options.retries => {
                     count(&self.counters.retries);
                     let most = FIRST_WAIT * (1 << attempt.min(DOUBLINGS));
                     let wait = varve_rt::rng().below(most.as_nanos() as u64 + 1);
                     varve_rt::sleep(Duration::from_nanos(wait));
                     attempt += 1;
+                    assert!(attempt <= options.retries, "it is repeated as often as was allowed at most");
                 }
                 result => return result,
             }
         }
+    }
+}
+
+impl Transaction {
+    /// Whether this error is one of memory that others hold, who will give it back: without them there would be room
+    /// for what was asked for, and they are there, or have given it back already.
+    fn lacks_memory_of_others(&self, error: &Error) -> bool {
+        let Error::OverBudget { class, requested, .. } = error else { return false };
+        let held = self.held_memory().into_iter().find(|(held, _)| held.name() == *class);
+        // Frames are waited for where they are needed, and for long.
+        let Some((class, own)) = held else { return false };
+        let budget = &self.manager.core.budget;
+        let fits = |used: u64| used.saturating_add(*requested) <= budget.limit(class);
+        fits(own) && (self.manager.has_others_open() || fits(budget.used(class)))
     }
 }

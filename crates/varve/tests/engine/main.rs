@@ -35,6 +35,7 @@ mod lsm;
 mod lsm_full;
 mod lsm_model;
 mod lsm_reads;
+mod memory_of_others;
 mod misplaced_pages;
 mod native_flash;
 mod near;
