@@ -352,8 +352,8 @@ impl Db {
     }
 
     /// As [`Db::transact_with`], for a closure that fails with errors of its own: `?` on them and on Varve's works in
-    /// it. Its own error ends the transaction, which then changed nothing. But where the transaction had to give way, or
-    /// was refused memory that others hold, that counts as the reason, and `f` runs again.
+    /// it. Its own error ends the transaction, which then changed nothing. But where the transaction had to give way,
+    /// or was refused memory that others hold, that counts as the reason, and `f` runs again.
     ///
     /// ```
     /// # let dir = std::env::temp_dir().join(format!("varve-doc-try-{}", std::process::id()));

@@ -1,8 +1,8 @@
-//! Commits that were decided and applied in part (`txn::large`). Their stored writes go before what pages hold: all that
-//! such a commit wrote stays locked until it is applied, so nobody wrote there later.
+//! Commits that were decided and applied in part (`txn::large`). Their stored writes go before what pages hold: all
+//! that such a commit wrote stays locked until it is applied, so nobody wrote there later.
 //!
-//! That is so where all of the log could be read and no page is of another time. Otherwise the commit may have ended long
-//! ago, and rows in pages may be newer than what it wrote: then the pages alone count.
+//! That is so where all of the log could be read and no page is of another time. Otherwise the commit may have ended
+//! long ago, and rows in pages may be newer than what it wrote: then the pages alone count.
 
 use super::{Names, Rows, SalvageReport, View};
 use crate::db::catalog::CATALOG;
