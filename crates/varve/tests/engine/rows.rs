@@ -132,7 +132,7 @@ fn follow(mut rows: Rows<'_>, map: &Map, mut left: Ends, rng: &mut Rng) {
 
 #[test]
 fn rows_that_move_by_keys_show_what_a_map_has() {
-    for seed in 0..8 {
+    for seed in 0..20 {
         let mut rng = Rng::from_seed(seed);
         let db = create(None);
         for rows in both_kinds(&db) {
