@@ -3,9 +3,9 @@
 //! Pages are read one after another, not through their indexes, so a damaged inner node costs nothing and a damaged
 //! leaf its own rows. The log is redone on the pages in memory, as far as it can be read: what a recovery would have
 //! brought back is in. The space map tells leaves from what pages held before they were freed; the catalog gives the
-//! names. Of LSM keyspaces every block is read that is whole (`segments`). A commit that was decided and applied in part
-//! is in as a whole (`decided`). Memory: the pages that the log changes, what it has of LSM keyspaces, and the keys of
-//! such commits.
+//! names. Of LSM keyspaces every block is read that is whole (`segments`). A commit that was decided and applied in
+//! part is in as a whole (`decided`). Memory: the pages that the log changes, what it has of LSM keyspaces, and the
+//! keys of such commits.
 
 mod decided;
 mod segments;

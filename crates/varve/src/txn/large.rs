@@ -302,7 +302,7 @@ impl Manager {
                     piece.drain(..n);
                     most = (most + most.div_ceil(8)).min(MOST_ROWS);
                 }
-                // A log that cannot grow lets short groups wait for a checkpoint, and refuses long ones (`wal/room.rs`).
+                // A log that cannot grow lets short groups wait for a checkpoint; long ones it refuses.
                 Err(Error::TransactionTooLarge { .. } | Error::NoSpace(_)) if n > 1 => most = n / 2,
                 Err(Error::TransactionTooLarge { .. }) if !apart => apart = true,
                 // It is decided: room may come.

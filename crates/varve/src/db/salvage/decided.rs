@@ -53,8 +53,8 @@ impl View {
         }
         if lost > 0 {
             report.notes.push(format!(
-                "commits that had been decided and were applied in part: {lost}, and what they wrote cannot be read, or \
-                 not told from what was written later; some of their rows are here as they were before. If the \
+                "commits that had been decided and were applied in part: {lost}, and what they wrote cannot be read, \
+                 or not told from what was written later; some of their rows are here as they were before. If the \
                  database can still be opened, opening it finishes them"
             ));
         }
