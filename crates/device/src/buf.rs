@@ -12,7 +12,6 @@ const ALIGN: usize = 4096;
 const LARGE: usize = 1 << 20;
 
 const _: () = assert!(ALIGN.is_power_of_two() && ALIGN.is_multiple_of(size_of::<u64>()));
-const _: () = assert!(ALIGN.is_multiple_of(crate::device::BLOCK), "what is aligned suits a device's blocks");
 
 /// A zeroed heap buffer aligned to 4096 bytes, of any length.
 pub struct AlignedBuf {

@@ -223,7 +223,7 @@ impl Tail {
         let offset = (at % self.capacity()) as usize;
         let total = a.len() + b.len() + zeros;
         debug_assert!(
-            at.is_multiple_of(ALIGN) && total as u64 % ALIGN == 0,
+            at.is_multiple_of(ALIGN) && (total as u64).is_multiple_of(ALIGN),
             "a group ends where the next one may begin"
         );
         if offset + total > self.memory.len() {

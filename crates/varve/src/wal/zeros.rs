@@ -59,7 +59,8 @@ impl Log {
     /// Writes of the log and their bytes, since the ring grew last.
     fn writes_since(&self, counted: [u64; 2]) -> (u64, u64) {
         let before = self.growth.zeros.counted.each_ref().map(|counter| counter.load(Ordering::Relaxed));
-        (counted[0] - before[0], counted[1] - before[1])
+        // It may have grown after those were counted.
+        (counted[0].saturating_sub(before[0]), counted[1].saturating_sub(before[1]))
     }
 
     fn counted(&self) -> [u64; 2] {

@@ -225,7 +225,8 @@ impl Keeper {
         let moves = state.queue.len();
         state.moves.left = moves;
         if moves > 0 {
-            state.promises.truncate(PROMISES - 1);
+            let forgotten = (state.promises.len() + 1).saturating_sub(PROMISES);
+            state.promises.drain(..forgotten);
             let (layout, k, before, after) = (plan.layout, plan.k, plan.before, plan.after);
             state.promises.push_back(Promise { layout, k, before, after, moves });
         }

@@ -22,7 +22,8 @@ pub(super) const GAPS: usize = 32;
 /// Openings that are listed at most.
 pub(super) const OPENINGS: usize = 128;
 const ROW: usize = 16;
-const _: () = assert!(GAPS <= u8::MAX as usize && OPENINGS <= u8::MAX as usize, "the length of a list is one byte");
+const _: () = assert!(GAPS <= u8::MAX as usize, "the number of gaps is one byte");
+const _: () = assert!(OPENINGS <= u8::MAX as usize, "the number of openings is one byte");
 // Room for delta records takes a quarter of a page at most.
 const _: () = assert!(LISTS + (GAPS + OPENINGS) * ROW <= BLOCK / 4 * 3, "an identity fits the smallest page");
 
