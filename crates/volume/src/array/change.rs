@@ -76,10 +76,10 @@ impl Array {
                 info.block, self.block
             )));
         }
-        if device.len() < super::open::LEAST_EXTENTS * map.extent {
-            let (len, least) = (device.len(), super::open::LEAST_EXTENTS * map.extent);
+        let (len, least) = (device.len(), super::open::least(map.extent, map.data_at));
+        if len < least {
             return Err(invalid(format!(
-                "{name} has {len} bytes, less than four extents: give it {least} bytes or more"
+                "{name} has {len} bytes, less than four extents and the array's tables: give it {least} bytes or more"
             )));
         }
         let Some(records) = &state.records else {

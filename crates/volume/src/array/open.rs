@@ -17,7 +17,7 @@ const ALIGN: u64 = 1 << 20;
 /// Fewest entries that a map has room for: room for four times the extents that there are is left for drives to come.
 const LEAST_ROOM: u64 = 1024;
 const ROOM: u64 = 4;
-/// Fewest extents that a drive has room for, its tables included.
+/// Fewest extents that a drive has room for beside its tables.
 pub(super) const LEAST_EXTENTS: u64 = 4;
 
 /// A drive that an array is made on.
@@ -80,12 +80,39 @@ fn show(id: &Id) -> String {
     id[..4].iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Where slots begin when a map is to have room for four times the extents of these drives, and the map's blocks.
-fn tables(drives: &[NewDrive], extent: u64) -> (u64, u32) {
-    let extents: u64 = drives.iter().map(|drive| drive.device.len() / extent).sum();
+/// Where slots begin when a map is to have room for four times the extents of drives of these lengths, and the map's
+/// blocks.
+fn tables(lens: &[u64], extent: u64) -> (u64, u32) {
+    let extents: u64 = lens.iter().map(|len| len / extent).sum();
     let map_blocks = (ROOM * extents).max(LEAST_ROOM).div_ceil(ENTRIES as u64) as u32;
     let blocks = 2 + 2 * (u64::from(map_blocks) + u64::from(JOURNAL_BLOCKS));
     ((blocks * super::format::BLOCK as u64).next_multiple_of(ALIGN), map_blocks)
+}
+
+/// Bytes that a drive must have at least whose slots begin at `data_at`.
+pub(super) fn least(extent: u64, data_at: u64) -> u64 {
+    data_at + LEAST_EXTENTS * extent
+}
+
+/// Refuses drives without room for four extents beside the tables; says how many bytes are enough.
+fn check_room(drives: &[NewDrive], extent: u64) -> Result<(), VolumeError> {
+    let mut lens: Vec<u64> = drives.iter().map(|drive| drive.device.len()).collect();
+    let has = lens.clone();
+    let small = |lens: &[u64]| {
+        let enough = least(extent, tables(lens, extent).0);
+        lens.iter().any(|len| *len < enough).then_some(enough)
+    };
+    // Larger drives have larger tables.
+    while let Some(enough) = small(&lens) {
+        lens.iter_mut().for_each(|len| *len = enough.max(*len));
+    }
+    let Some(n) = (0..has.len()).find(|n| has[*n] < lens[*n]) else { return Ok(()) };
+    assert!(lens[n] >= LEAST_EXTENTS * extent, "tables take room too");
+    let (name, len, least) = (drives[n].device.info().name, has[n], lens[n]);
+    Err(invalid(format!(
+        "{name} has {len} bytes, less than four extents and the array's tables: give it {least} bytes or more, or \
+        choose smaller extents"
+    )))
 }
 
 impl Array {
@@ -101,16 +128,9 @@ impl Array {
             ));
         }
         check_layout(extent, &layout, drives.len())?;
-        for NewDrive { device, .. } in &drives {
-            if device.len() < LEAST_EXTENTS * extent {
-                let (name, len, least) = (device.info().name, device.len(), LEAST_EXTENTS * extent);
-                return Err(invalid(format!(
-                    "{name} has {len} bytes, less than four extents: give it {least} bytes or more, or choose \
-                    smaller extents"
-                )));
-            }
-        }
-        let (data_at, map_blocks) = tables(&drives, extent);
+        check_room(&drives, extent)?;
+        let lens: Vec<u64> = drives.iter().map(|drive| drive.device.len()).collect();
+        let (data_at, map_blocks) = tables(&lens, extent);
         let devices: Vec<Arc<dyn Device>> = drives.iter().map(|drive| drive.device.clone()).collect();
         let counts = check_drives(&devices, extent, data_at)?;
         let shares = layout.shares(drives.len());

@@ -116,7 +116,13 @@ fn what_cannot_be_added_or_taken_away_is_said() {
     };
     assert!(add(machine.device(1, None)).contains("is drive 1 of the array already"));
     assert!(add(MemDevice::new(6 * MIB)).contains("less than four extents"));
+    let told = add(MemDevice::new(9 * MIB - 4096));
+    assert!(told.contains("four extents and the array's tables: give it 9437184 bytes"), "{told}");
+    let enough = array.add_drive(NewDrive { device: MemDevice::new(9 * MIB), blank: false }, 1.0).unwrap();
+    assert_eq!(array.usage()[enough], (0, 4));
     assert!(array.retire_drive(1).err().unwrap().to_string().contains("extents lie on drive 1"));
+    array.close_drive(enough, true);
+    assert!(array.retire_drive(enough).unwrap());
     empty(&array, 1).unwrap();
     let told = array.retire_drive(0).err().unwrap().to_string();
     assert!(told.contains("at least two drives"), "{told}");

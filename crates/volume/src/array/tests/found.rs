@@ -275,6 +275,17 @@ fn creation_says_what_it_cannot_use() {
     };
     assert!(refused(&rig.devices[..1], 2 * MIB).contains("at least two drives"));
     assert!(refused(&rig.devices, 3 * MIB).contains("less than four extents"));
+    let of = |mib: u64| MemDevice::new(mib * MIB) as Arc<dyn Device>;
+    let told = refused(&[of(64), of(8)], 2 * MIB);
+    assert!(told.contains("8388608 bytes, less than four extents and the array's tables"), "{told}");
+    assert!(told.contains("give it 9437184 bytes or more"), "{told}");
+    let new = |device| NewDrive { device, blank: true };
+    let layout = Layout::Stripe { unit: MIB };
+    let array = Array::create([7; 16], vec![new(of(64)), new(of(9))], 2 * MIB, layout).unwrap();
+    assert_eq!(array.usage()[1], (0, 4), "so many bytes are enough");
+    // The tables of large drives are larger, and a small one has them too.
+    let told = refused(&[of(1 << 20), of(8)], 2 * MIB);
+    assert!(!told.contains("9437184") && told.contains("bytes or more"), "{told}");
     let again = Faulty::new(rig.drives[0].clone(), FaultPlan::new(2));
     let twice = [rig.devices[0].clone(), rig.devices[1].clone(), again as Arc<dyn Device>];
     assert!(refused(&twice, 2 * MIB).contains("the same drive"), "also where two handles lead to it");
