@@ -52,6 +52,8 @@ pub fn read_only(out: Out, a: &ReadOnly) -> Result<(), Failure> {
 
 fn stat(out: Out, place: &Place) -> Result<(), Failure> {
     let db = to_look(out, place)?;
+    // What lies on a drive that is missing cannot be looked at.
+    let _ = db.array_seal();
     let stats = db.array_stats().ok_or_else(|| {
         Failure::Failed(format!(
             "the pages of {} lie on one device: `varve create DB --drive PATH:SIZE --drive ..` makes a database on \
@@ -80,7 +82,7 @@ fn as_json(stats: &ArrayStats) -> Value {
     let drives: Vec<Value> = stats.drives.iter().map(drive).collect();
     json!({
         "layout": stats.layout, "extent": stats.extent, "unit": stats.unit, "bytes": stats.bytes, "room": stats.room,
-        "generation": stats.generation, "drives": drives,
+        "sealed": stats.sealed, "generation": stats.generation, "drives": drives,
     })
 }
 
@@ -90,6 +92,7 @@ fn rows(stats: &ArrayStats) -> Vec<(String, String)> {
         ("extent".into(), bytes(stats.extent)),
         ("unit".into(), bytes(stats.unit)),
         ("pages".into(), format!("{} of {}", bytes(stats.bytes), bytes(stats.room))),
+        ("sealed".into(), format!("{} extents", stats.sealed)),
     ];
     for drive in &stats.drives {
         let (read, written) = (bytes(drive.device.read.bytes), bytes(drive.device.write.bytes));

@@ -18,6 +18,7 @@ use crate::page::Group;
 use crate::page::PageEdit;
 use crate::rows::{OverflowRef, overflow};
 use crate::space::direct::{self, DirectPages};
+use crate::space::extents::PageSet;
 use crate::wal::GroupKind;
 use varve_volume::{PageId, page};
 
@@ -80,6 +81,8 @@ pub(crate) struct BulkLoad {
     ready: Vec<Leaf>,
     /// Pages of the leaves that are ready.
     ready_pages: usize,
+    /// All that were linked, where there are extents to be sealed.
+    linked: Option<PageSet>,
     begun: bool,
 }
 
@@ -97,6 +100,7 @@ impl Tree {
             pages: DirectPages::new(&self.core, self.keyspace).in_extents(),
             ready: Vec::new(),
             ready_pages: 0,
+            linked: self.core.store.extent().map(|_| PageSet::default()),
             begun: false,
         }
     }
@@ -143,6 +147,14 @@ impl BulkLoad {
 
     /// Links what is left. Without it, the last entries are not in the tree.
     pub(crate) fn finish(mut self) -> Result<()> {
+        self.link_rest()?;
+        if let Some(linked) = &self.linked {
+            self.tree.core.space.loaded(linked);
+        }
+        Ok(())
+    }
+
+    fn link_rest(&mut self) -> Result<()> {
         let Some(last) = self.open.last_key() else { return self.link() };
         let tail = last.to_vec();
         // The shortest key above the last one.
@@ -272,12 +284,13 @@ impl BulkLoad {
         core.space.apply(core, &mut group, &ids, &[]);
         group.commit()?;
         linking.linked(&mut self.pages, linked);
+        self.linked.iter_mut().for_each(|set| ids.iter().for_each(|id| set.add(*id)));
         self.ready_pages -= linked;
         Ok(fits)
     }
 
     /// Puts the last entries into the tail, for keys above which there is none.
-    fn finish_one_by_one(mut self) -> Result<()> {
+    fn finish_one_by_one(&mut self) -> Result<()> {
         self.link()?;
         let core = self.tree.core.clone();
         let (tree, core) = (&self.tree, &*core);
@@ -305,6 +318,7 @@ impl BulkLoad {
             core.space.apply(core, &mut group, &ids, &[]);
             group.commit()?;
             linking.linked(&mut self.pages, pages);
+            self.linked.iter_mut().for_each(|set| ids.iter().for_each(|id| set.add(*id)));
         }
         Ok(())
     }

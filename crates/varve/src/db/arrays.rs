@@ -3,7 +3,7 @@
 //!
 //! A thread watches the extents and moves them (`varve_volume::array::Keeper`); it seals what nothing changes once the
 //! database is open, and keeps what it knows of the extents in the file `array.loads` of the database's directory. That
-//! file is of use to plans alone: without it they know less.
+//! file is of use to plans alone: without it they know less. (So is the other one, of `loaded.rs`.)
 //!
 //! Lock order: `links` (names of drives in the directory) before everything of the array.
 //!
@@ -11,12 +11,13 @@
 
 use super::devices::Devices;
 use super::drives;
+use super::loaded;
 use super::options::{DrivePart, Options};
-use super::read_only::Sealer;
+use super::read_only::{SealReport, Sealer};
 use super::services::Services;
 use super::{Db, Inner, Opened};
 use crate::error::{Error, Result};
-use crate::wal::Log;
+use crate::space::Core;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +37,7 @@ const SAVE_EVERY: Duration = Duration::from_secs(60);
 /// The array's thread, and what it keeps.
 pub(super) struct ArrayService {
     keeper: Arc<Keeper>,
-    log: Arc<Log>,
+    core: Arc<Core>,
     dir: Option<PathBuf>,
     /// Held while names of drives are made or removed.
     links: Mutex<()>,
@@ -45,16 +46,19 @@ pub(super) struct ArrayService {
 
 impl ArrayService {
     /// Over the array of a database that is being opened, if it has one; nothing runs yet.
-    pub fn new(devices: &Devices, options: &Options, log: &Arc<Log>) -> Option<Arc<ArrayService>> {
+    pub fn new(devices: &Devices, options: &Options, core: &Arc<Core>) -> Option<Arc<ArrayService>> {
         let array = devices.array.clone()?;
         let mut watch = Watch::new(&array, options.array.rules);
         let dir = devices.dir.clone();
         if let Some(text) = dir.as_ref().and_then(|dir| varve_device::read_text(dir.join(LOADS), MOST_LOADS).ok()) {
             watch.remember(&text);
         }
+        if let Some(dir) = &dir {
+            loaded::take(dir, &array, &core.space, !options.read_only);
+        }
         let keeper = Keeper::new(array, options.array.clone(), watch);
         let (links, thread) = (Mutex::new(()), Mutex::new(None));
-        Some(Arc::new(ArrayService { keeper, log: log.clone(), dir, links, thread }))
+        Some(Arc::new(ArrayService { keeper, core: core.clone(), dir, links, thread }))
     }
 
     /// Starts the thread, one of `services`; `sealer` tells the array what nothing changes.
@@ -62,7 +66,7 @@ impl ArrayService {
         services.add_array(self);
         let this = self.clone();
         let life = move || this.run(&sealer);
-        let before = self.thread.lock().replace(self.log.health().spawn("array", life)?);
+        let before = self.thread.lock().replace(self.core.log.health().spawn("array", life)?);
         assert!(before.is_none(), "an array has one thread");
         Ok(())
     }
@@ -72,7 +76,7 @@ impl ArrayService {
         let _ = sealer.seal();
         let mut saved = varve_rt::now();
         self.keeper.serve(|keeper| {
-            if self.log.poisoned().is_some() {
+            if self.core.log.poisoned().is_some() {
                 keeper.end();
                 return;
             }
@@ -99,11 +103,18 @@ impl ArrayService {
 
     /// The file gets its name when it is whole. What fails costs plans something, and nobody else.
     fn save(&self) {
-        let Some(dir) = self.dir.as_ref().filter(|_| !self.log.health().has_ended()) else { return };
+        let Some(dir) = self.dir.as_ref().filter(|_| !self.core.log.health().has_ended()) else { return };
         let (path, partial) = (dir.join(LOADS), dir.join("array.loads.partial"));
         let text = self.keeper.watched().to_text();
         if std::fs::write(&partial, text).and_then(|()| std::fs::rename(&partial, &path)).is_err() {
             let _ = std::fs::remove_file(partial);
+        }
+    }
+
+    /// The database is closed, and nothing is written any more.
+    pub fn closed(&self) {
+        if let Some(dir) = &self.dir {
+            loaded::keep(dir, self.array(), &self.core.space);
         }
     }
 
@@ -203,12 +214,20 @@ impl Db {
     /// # Errors
     /// [`Error::Invalid`] names a drive of which nobody said what it gives, or a request size that was not measured.
     pub fn array_plan(&self, curves: &[Option<Curve>]) -> Result<ArrayPlan> {
+        self.array_seal()?;
+        self.inner.array()?.keeper.plan(curves).map_err(refused)
+    }
+
+    /// Finds the extents again that have pages of read-only keyspaces alone, and seals them. The array's thread does it
+    /// once the database is open, but may not have come to it yet; opened for reading there is none.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] without an array; those of reading the keyspaces' inner nodes.
+    pub fn array_seal(&self) -> Result<SealReport> {
         self.inner.txns.live()?;
+        self.inner.array()?;
         let Opened { core, registry, walking, checkpointer, .. } = &**self.inner;
-        let service = self.inner.array()?;
-        // The thread may not have come to it yet; opened for reading there is none.
-        Sealer::new((core, registry, walking), checkpointer.as_ref()).seal()?;
-        service.keeper.plan(curves).map_err(refused)
+        Sealer::new((core, registry, walking), checkpointer.as_ref()).seal()
     }
 
     /// Says what the drives give, for plans that are made unasked (`array_replan` of the options).

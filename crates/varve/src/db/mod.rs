@@ -18,6 +18,7 @@ mod formers;
 mod identity;
 mod keyspace;
 mod keyspaces;
+mod loaded;
 mod lost_writes;
 mod memory;
 mod missing;

@@ -275,7 +275,7 @@ impl Parts {
         services.add_indexes(&indexes);
         registry.finish_drops(&core)?;
         let walking = Arc::default();
-        let array = ArrayService::new(&devices, &options, &core.log);
+        let array = ArrayService::new(&devices, &options, &core);
         if let (Some(array), Some(checkpointer)) = (&array, &checkpointer) {
             let sealer = Sealer::new((&core, &registry, &walking), (!recovery.clean).then_some(checkpointer));
             array.start(&services, sealer)?;
@@ -476,7 +476,11 @@ pub(super) fn close(inner: &Inner) -> Result<()> {
     let result = write_all(inner);
     inner.services.stop();
     let result = result.and_then(|()| match inner.checkpointer {
-        Some(_) => Ok(inner.volume.admin.closed()?),
+        Some(_) => {
+            inner.volume.admin.closed()?;
+            inner.array.iter().for_each(|array| array.closed());
+            Ok(())
+        }
         None => Ok(()),
     });
     inner.services.let_go();

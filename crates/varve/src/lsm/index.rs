@@ -84,6 +84,7 @@ impl Lsm {
     ) -> Result<Lsm> {
         let tree = Tree::open(core.clone(), keyspace, root);
         let segments = Arc::new(Segments::read(core, keyspace, &tree)?);
+        core.space.segments_listed(segments.all().flat_map(|open| open.page_ids()));
         let active = Arc::new(services.recovered(core, keyspace)?);
         let next = AtomicU64::new(segments.next);
         let newest = AtomicU64::new(active.newest().max(segments.newest()));

@@ -92,6 +92,7 @@ impl Shared {
         // Whoever may be given freed pages writes them at once: after a crash the list must not name them any more. And
         // redo may not pass over a memtable before.
         core.log.wait_durable(end)?;
+        core.space.segments_listed(alloc.iter().copied());
         let segments: Arc<Segments> = Arc::new(view.segments.changed(&added, &change.dropped));
         self.pressure.changed(&self.shape(), &segments.version());
         self.set_segments(segments, change.settled.is_some());

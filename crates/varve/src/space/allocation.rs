@@ -5,6 +5,7 @@
 //! every map page is kept in its frame for as long as the space manager lives.
 
 use super::ripe::Unripe;
+use super::still::Still;
 use super::zones::Zones;
 use crate::buffer::KeptPage;
 use crate::runs::Runs;
@@ -42,6 +43,8 @@ pub(super) struct Allocation {
     pub(super) fixed: Vec<PageId>,
     /// Free pages that are kept from use (`extents.rs`); they count as taken.
     pub(super) kept_free: Vec<PageId>,
+    /// What nothing changes, of an array (`still.rs`).
+    pub(super) still: Still,
     /// The last page that is in use and past the end of the store, when the map was read.
     pub(super) beyond: Option<PageId>,
 }
@@ -63,6 +66,7 @@ impl Allocation {
             untrimmed: Vec::new(),
             fixed: Vec::new(),
             kept_free: Vec::new(),
+            still: Still::default(),
             beyond: None,
             unripe,
         }

@@ -1,8 +1,7 @@
 //! Extents: stretches of pages that lie on one drive each, where the volume is an array.
 //!
-//! What is loaded in bulk gets extents of which it has all pages. Of an extent whose pages are all of keyspaces that
-//! nothing changes, the free pages are kept from use, so that nobody writes there, and the volume is told that it is
-//! sealed. All of that is in memory alone: who opens the database says it again.
+//! What is loaded in bulk, and segments, get extents of which they have all pages. What the volume is told of extents
+//! that nothing changes: `still.rs`.
 //!
 //! Invariants: a page that is kept from use counts as taken, and the map says that it is free; when the store can grow
 //! no more, they are given out like others.
@@ -10,7 +9,6 @@
 use super::allocation::Allocation;
 use super::{Core, PastLog, Space};
 use crate::error::{Error, Result};
-use varve_device::Hint;
 use varve_volume::PageId;
 
 impl Allocation {
@@ -33,7 +31,7 @@ impl Allocation {
     }
 
     /// The free pages of a range, taken.
-    fn take_free_of(&mut self, first: u64, end: u64) -> Vec<PageId> {
+    pub(super) fn take_free_of(&mut self, first: u64, end: u64) -> Vec<PageId> {
         let ids: Vec<PageId> = (first..end).filter(|id| !self.is_taken(*id)).map(PageId).collect();
         debug_assert!(ids.last().is_none_or(|last| last.0 < self.pages), "pages that are free are there");
         ids.iter().for_each(|id| self.taken[id.0 as usize / 64] |= 1 << (id.0 % 64));
@@ -68,8 +66,23 @@ impl PageSet {
         self.0
     }
 
-    fn has(&self, id: u64) -> bool {
+    /// Takes a page out; whether it was in.
+    pub(super) fn remove(&mut self, id: PageId) -> bool {
+        let word = self.0.get_mut(id.0 as usize / 64);
+        word.is_some_and(|word| {
+            let had = *word >> (id.0 % 64) & 1 == 1;
+            *word &= !(1 << (id.0 % 64));
+            had
+        })
+    }
+
+    pub(super) fn has(&self, id: u64) -> bool {
         self.0.get(id as usize / 64).is_some_and(|word| word >> (id % 64) & 1 == 1)
+    }
+
+    /// Whether all pages of a range are in.
+    pub(super) fn has_all(&self, first: u64, end: u64) -> bool {
+        (first..end).all(|id| self.has(id))
     }
 }
 
@@ -95,32 +108,6 @@ impl Space {
                 grown => grown?,
             }
         }
-    }
-
-    /// Seals the extents of which every page that is in use is one of these, and keeps their free pages from use; says
-    /// of all others that they change. Returns how many are sealed, and how many of the pages lie in them.
-    pub(crate) fn seal_extents(&self, pages: &PageSet) -> (u64, u64) {
-        let Some(extent) = self.store.extent() else { return (0, 0) };
-        let (mut sealed, mut inside) = (Vec::new(), 0);
-        {
-            let mut state = self.state.lock();
-            state.let_use();
-            // (What the store grows by later is for everybody.)
-            for first in (0..state.pages / extent).map(|n| n * extent) {
-                let end = first + extent;
-                let theirs = (first..end).filter(|id| pages.has(*id)).count() as u64;
-                let others = (first..end).any(|id| state.is_taken(id) && !pages.has(id));
-                if theirs > 0 && !others {
-                    let free = state.take_free_of(first, end);
-                    state.kept_free.extend(free);
-                    sealed.push(first);
-                    inside += theirs;
-                }
-            }
-        }
-        self.store.hint((PageId(0), PageId(self.store.pages())), Hint::Changing);
-        sealed.iter().for_each(|first| self.store.hint((PageId(*first), PageId(first + extent)), Hint::Sealed));
-        (sealed.len() as u64, inside)
     }
 }
 

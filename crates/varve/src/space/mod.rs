@@ -10,8 +10,8 @@
 //! Invariants: a page is given out only when it is reserved in memory and no group in the log has it in use; a page's
 //! bit in its map page changes in the group that links or unlinks it. What is in memory alone: `allocation.rs`.
 //!
-//! Lock order: `growing` and `trimming`, then (released before) `state`. `state` is a leaf lock but for the pool's
-//! instance locks. Map pages are latched in ascending order after all tree pages.
+//! Lock order: `growing`, `trimming` and `telling`, then (released before) `state`. `state` is a leaf lock but for the
+//! pool's instance locks. Map pages are latched in ascending order after all tree pages.
 
 mod allocation;
 mod core;
@@ -24,6 +24,7 @@ mod naming;
 mod pool_pages;
 mod ripe;
 pub(crate) mod scratch;
+mod still;
 #[cfg(test)]
 mod tests_ripe;
 mod trim;
@@ -87,6 +88,8 @@ pub(crate) struct Space {
     growing: Mutex<()>,
     /// Held while free pages are held back from use because the store is told of them.
     trimming: Mutex<()>,
+    /// Held while the store is told which extents nothing changes.
+    telling: Mutex<()>,
     trims: trim::Counters,
     scratch: scratch::Counters,
     /// Counts groups that changed the map: tells a check whether it ran undisturbed.
@@ -144,6 +147,7 @@ impl Space {
             has_let_go: AtomicBool::new(false),
             growing: Mutex::new(()),
             trimming: Mutex::new(()),
+            telling: Mutex::new(()),
             trims: trim::Counters::default(),
             scratch: scratch::Counters::begun(),
             changes: AtomicU64::new(0),
@@ -450,6 +454,7 @@ impl Space {
     /// could wait for each other for ever.
     fn unused(&self, ids: &[PageId], unripe: bool) {
         let (pinned, free): (Vec<_>, Vec<_>) = ids.iter().partition(|id| self.pool.discard(**id));
+        self.still_no_more(ids);
         let mut state = self.state.lock();
         if unripe {
             state.unripe.freed(ids);

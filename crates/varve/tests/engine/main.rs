@@ -55,6 +55,7 @@ mod rows;
 mod salvage;
 mod salvage_segments;
 mod scans;
+mod sealed_extents;
 mod self_wait;
 mod snapshots;
 mod sorted_commits;

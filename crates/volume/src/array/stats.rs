@@ -38,6 +38,8 @@ pub struct ArrayStats {
     pub bytes: u64,
     /// Bytes that all slots together have room for.
     pub room: u64,
+    /// Extents that nothing changes: whoever wrote them said so.
+    pub sealed: usize,
     /// Counts changes of the map and checkpoints; 0: it has nothing on its drives.
     pub generation: u64,
     /// The drives, in order.
@@ -62,6 +64,7 @@ impl Array {
             unit: view.map.unit,
             bytes: view.map.len,
             room: drives.iter().map(|drive| u64::from(drive.slots)).sum::<u64>() * view.map.extent,
+            sealed: self.used().iter().filter(|used| used.sealed).count(),
             generation: self.identity().map_or(0, |(_, generation)| generation),
             drives,
         }
