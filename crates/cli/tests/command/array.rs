@@ -140,6 +140,8 @@ fn what_creation_cannot_use_it_says() {
     let two = ["--drive", &a, "--drive", &b];
     let with = |more: &[&'static str], code| refused(&[&two[..], more].concat(), code);
     assert!(with(&[], 2).contains("less than four extents"));
+    let small = refused(&["--drive", &a, "--drive", &format!("{}:8M", dir.at("eight")), "--extent", "2M"], 2);
+    assert!(small.contains("and the array's tables: give it 9437184 bytes or more"), "{small}");
     assert!(with(&["--extent", "1M"], 2).contains("2048 KiB to 65536 KiB"));
     assert!(with(&["--extent", "2M", "--unit", "4K"], 2).contains("64 KiB to 8192 KiB"));
     assert!(with(&["--extent", "3M", "--unit", "2M"], 2).contains("divides"));
@@ -255,6 +257,28 @@ fn drives_are_added_drained_and_replaced() {
     let stat = stat(&db);
     let numbers: Vec<u64> = stat["drives"].as_array().unwrap().iter().map(|d| d["number"].as_u64().unwrap()).collect();
     assert_eq!(numbers, [1, 2, 3]);
+}
+
+#[test]
+fn a_drive_is_not_replaced_by_one_that_is_too_small_for_it() {
+    let dir = place("small");
+    let (db, _) = create(&dir, &[]);
+    ["rows", "more", "again", "last"].iter().for_each(|name| drop(ok(&["load", &db, "--keyspace", name], rows())));
+    let extents = stat(&db)["drives"][2]["extents"].as_u64().unwrap();
+    assert!(extents > 4, "{extents}");
+    let small = format!("{}:9M", dir.at("small"));
+    let told = tell(&["array", "replace", &db, "2", &small], 2);
+    let missing = (extents - 4) * (2 << 20);
+    assert!(told.contains(&format!("{extents} extents of 2097152 bytes lie on drive 2, and there is room for 4")));
+    assert!(told.contains(&format!("{missing} bytes are missing")), "{told}");
+    let now = stat(&db);
+    assert!(now["drives"].as_array().unwrap().len() == 3 && now["drives"][2]["extents"] == extents, "{now}");
+    assert!(Path::new(&db).join("drive.3").symlink_metadata().is_err(), "the one that came has gone again");
+    whole(&db);
+    // With what is missing it goes.
+    let enough = format!("{}:{}M", dir.at("enough"), 1 + 2 * extents);
+    assert_eq!(json(&["array", "replace", &db, "2", &enough])["by"], 3);
+    whole(&db);
 }
 
 #[test]
