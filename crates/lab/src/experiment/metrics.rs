@@ -2,6 +2,7 @@
 
 use crate::driver::RunResult;
 use std::collections::BTreeMap;
+use varve::buffer::policy::Turnover;
 use varve::{KeyspaceUpdates, Stats, TierStats, UpdateSizes};
 use varve_models::ModelStats;
 use varve_volume::tier::REFUSALS;
@@ -99,7 +100,7 @@ pub(super) fn of(run: &RunResult, before: &Moment, after: &Moment) -> BTreeMap<S
         let (_, waited) = super::machine::lock_places(&before.locks, &after.locks);
         put("latch_wait_share", waited / (threads * seconds));
     }
-    pool(&mut put, &before.engine, &after.engine);
+    pool(&mut put, &before.engine, &after.engine, seconds);
     m
 }
 
@@ -208,7 +209,19 @@ pub(super) fn device(put: &mut impl FnMut(&str, f64), before: &OneDevice, after:
     }
 }
 
-fn pool(put: &mut impl FnMut(&str, f64), before: &Stats, after: &Stats) {
+/// How long pages stay in the cold part of the replacement list, and whether that is long enough to become young.
+fn turnover(put: &mut impl FnMut(&str, f64), then: &Turnover, now: &Turnover) {
+    let (evicted, early) = ((now.evicted - then.evicted) as f64, (now.evicted_early - then.evicted_early) as f64);
+    let (young, not) = ((now.made_young - then.made_young) as f64, (now.not_young - then.not_young) as f64);
+    if evicted > 0.0 {
+        put("pool.residence_ms", (now.evicted_ns - then.evicted_ns) as f64 / 1e6 / evicted);
+        put("pool.evicted_early", early / evicted);
+    }
+    put("pool.made_young", young);
+    put("pool.not_young", not);
+}
+
+fn pool(put: &mut impl FnMut(&str, f64), before: &Stats, after: &Stats, seconds: f64) {
     let (then, now) = (&before.pool, &after.pool);
     let (t0, t1) = (then.total(), now.total());
     for (name, then, now) in [
@@ -247,6 +260,12 @@ fn pool(put: &mut impl FnMut(&str, f64), before: &Stats, after: &Stats) {
     put("pool.stall_ms", (now.stall_ns - then.stall_ns) as f64 / 1e6);
     put("pool.frames", now.frames as f64);
     put("pool.dirty_share", now.dirty as f64 / now.frames.max(1) as f64);
+    let busy = |nanos: u64| nanos as f64 / 1e9 / seconds / now.cleaners.max(1) as f64;
+    put("pool.cleaner_busy", busy(now.cleaner_ns - then.cleaner_ns));
+    if now.set_aside > 0 {
+        put("pool.drainer_busy", busy(now.drainer_ns - then.drainer_ns));
+    }
+    turnover(put, &then.turnover, &now.turnover);
     let (c0, c1) = (&before.checkpoints, &after.checkpoints);
     put("checkpoints", (c1.completed - c0.completed) as f64);
     put("page_images", (after.changes.images - before.changes.images) as f64);

@@ -68,10 +68,14 @@ pub(super) fn throughput(r: &PointResult) -> (&'static str, f64) {
 }
 
 /// Columns of the table of points: title, metric, factor.
-const COLUMNS: [(&str, &str, f64); 13] = [
+const COLUMNS: [(&str, &str, f64); 17] = [
     ("p50 ms", "p50_ms", 1.0),
     ("p99 ms", "p99_ms", 1.0),
     ("hits %", "hit_ratio", 100.0),
+    ("in old ms", "pool.residence_ms", 1.0),
+    ("left early %", "pool.evicted_early", 100.0),
+    ("cleaner busy %", "pool.cleaner_busy", 100.0),
+    ("drainer busy %", "pool.drainer_busy", 100.0),
     ("WA", "wa", 1.0),
     ("theory", "theory", 1.0),
     ("reads/s", "data.reads_per_s", 1.0),

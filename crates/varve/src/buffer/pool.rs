@@ -12,7 +12,7 @@ use super::frame::{self, Arena, DIRTY, STALE, UNCOMPARED, WRITING};
 use super::guard::{Exclusive, FrameRef, PagePin, PageRead, PageWrite};
 use super::instance::Instance;
 use super::pins::{PinRoom, pinnable};
-use super::policy::{Slot, Unlink};
+use super::policy::{Slot, Turnover, Unlink};
 use super::prefetch::Prefetcher;
 use super::staging::Staging;
 use super::stats::{Counters, PoolStats};
@@ -459,14 +459,25 @@ impl Pool {
     /// What the pool did so far, and how full it is. Drains the hit buffers, so that every hit is counted.
     pub fn stats(&self) -> PoolStats {
         let (mut free, mut dirty, mut aside) = (0, 0, 0);
+        let mut turnover = Turnover::default();
         for inst in &self.instances {
             let mut lists = inst.lock();
             inst.drain_hits(&mut lists, &self.counters);
             free += lists.free_frames() as u64;
             dirty += (lists.dirty.len() + lists.asides.len()) as u64;
             aside += lists.asides.len() as u64;
+            turnover.plus(&lists.policy.turnover());
         }
-        PoolStats { frames: self.capacity_frames() as u64, free, dirty, aside, ..self.counters.get() }
+        let cleaners = self.config.parts().count() as u64;
+        PoolStats {
+            frames: self.capacity_frames() as u64,
+            free,
+            dirty,
+            aside,
+            turnover,
+            cleaners,
+            ..self.counters.get()
+        }
     }
 
     /// The error that poisoned the pool, if a page could not be written for good.

@@ -2,6 +2,7 @@
 //!
 //! The counters order nothing, so they are relaxed atomics of the standard library.
 
+use super::policy::Turnover;
 use crate::role::{self, Role};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use varve_volume::WriteWhy;
@@ -66,6 +67,10 @@ macro_rules! totals {
             pub dirty: u64,
             /// Dirty pages set aside.
             pub aside: u64,
+            /// What became of pages in the cold part of the replacement list, of all instances.
+            pub turnover: Turnover,
+            /// Threads that do replacement writes; as many write pages set aside, if there are such.
+            pub cleaners: u64,
             /// Batches of writes by size: place n counts those of 2^n to 2^(n+1) - 1 pages, the last place all larger
             /// ones too.
             pub batch_sizes: [u64; BATCH_SIZES],
@@ -153,6 +158,10 @@ totals! {
     read_retries,
     /// Passes of the cleaners.
     cleaner_passes,
+    /// Nanoseconds that they took.
+    cleaner_ns,
+    /// Nanoseconds that the threads were at work that write pages set aside.
+    drainer_ns,
     /// Times that a cleaner was woken before its interval ended.
     cleaner_wakes,
     /// Times that the log was forced before pages could be written.

@@ -463,6 +463,40 @@ fn pages_become_young_however_fast_others_pass() {
     assert!(bounded < 100, "with a bound {bounded} of 19,500 accesses miss");
 }
 
+/// One page comes and one leaves at a time: each stays for as many steps as the old part has pages. Accesses before the
+/// time is over make none young, later ones do.
+#[test]
+fn the_midpoint_list_tells_how_long_pages_stay_in_its_old_part() {
+    let midpoint = MidpointOptions { old_time: 500, ..MidpointOptions::default() };
+    let entry = policy::find("lru-midpoint").expect("a policy");
+    let mut list = (entry.make)(1000, &PolicyOptions { midpoint, ..PolicyOptions::default() });
+    (0..1000).for_each(|slot| list.load(slot, PageId(slot.into()), Load::Demand, CostClass(0), 0));
+    let mut came = Vec::new();
+    let mut before = list.turnover();
+    for at in 1..=3000 {
+        let slot = list.victim(Ask::any(), &mut |_| true).expect("a victim");
+        list.unlink(slot, Unlink::Evicted);
+        list.load(slot, PageId(1000 + at), Load::Demand, CostClass(0), at);
+        came.push(slot);
+        if at == 2000 {
+            before = list.turnover();
+        }
+    }
+    let now = list.turnover();
+    let (evicted, stayed) = (now.evicted - before.evicted, now.evicted_ns - before.evicted_ns);
+    assert_eq!(evicted, 1000);
+    assert!((350..=400).contains(&(stayed / evicted)), "{} steps in an old part of 375 pages", stayed / evicted);
+    assert_eq!(now.evicted_early - before.evicted_early, 1000, "all left within 500 steps");
+    let slot = came[2900];
+    list.hit(slot, 3300);
+    list.hit(slot, 3600);
+    let hits = list.turnover();
+    assert_eq!((hits.not_young - now.not_young, hits.made_young - now.made_young), (1, 1));
+    list.hit(slot, 3700);
+    list.unlink(slot, Unlink::Evicted);
+    assert_eq!(list.turnover(), hits, "a page that was young counts no more");
+}
+
 /// On a skewed trace of independent references the order is known: LRU and CLOCK beat FIFO and random.
 #[test]
 fn recency_pays_on_skewed_references() {

@@ -25,9 +25,11 @@ pub(super) fn run(mine: Range<usize>, service: &Service) {
         wake.reset();
         let Some(pool) = pool.upgrade() else { return };
         well = pool.failure().is_none();
+        let began = varve_rt::now();
         for inst in &pool.instances()[mine.clone()] {
             let drained = pool.drain_aside(inst, Lsn::MAX, WriteWhy::Replacement);
             well &= drained.failed == 0 && drained.uncovered == 0;
         }
+        pool.counters.drainer_ns.add(began.elapsed().as_nanos() as u64);
     }
 }

@@ -319,12 +319,14 @@ fn run(mine: Range<usize>, service: &Service, cleaner: &dyn Cleaner) {
         if mine.start == 0 {
             pool.drain_class_changes();
         }
+        let began = varve_rt::now();
         let mine = &pool.instances()[mine.clone()];
         for inst in mine {
             well &= pool.drain_aside(inst, Lsn::MAX, WriteWhy::Replacement).failed == 0;
         }
         let pass = cleaner.pass(&pool, mine);
         well &= pass.well;
+        pool.counters.cleaner_ns.add(began.elapsed().as_nanos() as u64);
         if well && refill && pass.low {
             wake.set();
         }

@@ -15,7 +15,7 @@
 
 use super::list::{Cursor, List, NIL};
 use super::slots::Slots;
-use super::{Ask, Load, Replacement, Slot, Unlink};
+use super::{Ask, Load, Replacement, Slot, Turnover, Unlink};
 use varve_volume::{CostClass, PageId};
 
 /// Options of `lru-midpoint`; the defaults are InnoDB's.
@@ -55,6 +55,8 @@ const YOUNG_MIN: usize = 5;
 #[derive(Clone, Copy, Default)]
 struct Page {
     old: bool,
+    /// It was put at the hot end since it came.
+    was_young: bool,
     /// Time of the first access plus one; 0 = not accessed yet.
     first_access: u64,
     /// Evictions of the whole list when the page was last put in front.
@@ -73,6 +75,9 @@ pub(super) struct Midpoint {
     /// young.
     turn: (u64, u64),
     wait: u64,
+    /// When the last event that came with its time happened.
+    now: u64,
+    turnover: Turnover,
     cursor: Cursor,
 }
 
@@ -89,6 +94,8 @@ impl Midpoint {
             evictions: 0,
             turn: (0, 0),
             wait: options.old_time,
+            now: 0,
+            turnover: Turnover::default(),
             cursor: Cursor::default(),
         }
     }
@@ -102,6 +109,7 @@ impl Midpoint {
         let evictions = self.evictions;
         let page = self.page(slot);
         page.old = false;
+        page.was_young = true;
         page.evictions = evictions;
     }
 
@@ -184,6 +192,17 @@ impl Midpoint {
         }
     }
 
+    /// Notes that a page is evicted. The time is that of the last event: misses evict right before they load.
+    fn note_evicted(&mut self, slot: Slot) {
+        let page = self.pages[slot];
+        if page.old && !page.was_young && page.first_access > 0 {
+            let stayed = (self.now + 1).saturating_sub(page.first_access);
+            self.turnover.evicted += 1;
+            self.turnover.evicted_ns += stayed;
+            self.turnover.evicted_early += u64::from(stayed < self.wait);
+        }
+    }
+
     /// Whether an access now should move the page to the front.
     fn worn(&mut self, slot: Slot, now: u64) -> bool {
         if self.evictions == 0 {
@@ -201,6 +220,7 @@ impl Midpoint {
 impl Replacement for Midpoint {
     fn load(&mut self, slot: Slot, _page: PageId, how: Load, _class: CostClass, now: u64) {
         *self.page(slot) = Page { first_access: if how == Load::Demand { now + 1 } else { 0 }, ..Page::default() };
+        self.now = now;
         self.turn(now);
         let midpoint = how == Load::Prefetch || self.options.demand_at_midpoint;
         if midpoint && self.old != NIL {
@@ -212,7 +232,13 @@ impl Replacement for Midpoint {
     }
 
     fn hit(&mut self, slot: Slot, now: u64) {
-        if self.worn(slot, now) {
+        self.now = now;
+        let page = self.pages[slot];
+        let waits = page.old && !page.was_young && self.evictions > 0;
+        let worn = self.worn(slot, now);
+        self.turnover.made_young += u64::from(waits && worn);
+        self.turnover.not_young += u64::from(waits && !worn);
+        if worn {
             self.take_out(slot);
             self.put_front(slot);
             self.adjust();
@@ -224,6 +250,9 @@ impl Replacement for Midpoint {
     }
 
     fn unlink(&mut self, slot: Slot, how: Unlink) {
+        if how == Unlink::Evicted {
+            self.note_evicted(slot);
+        }
         self.take_out(slot);
         if how == Unlink::Evicted {
             self.evictions += 1;
@@ -263,6 +292,10 @@ impl Replacement for Midpoint {
 
     fn len(&self) -> usize {
         self.list.len()
+    }
+
+    fn turnover(&self) -> Turnover {
+        self.turnover
     }
 
     fn check(&self) {

@@ -44,6 +44,33 @@ pub enum Load {
     Prefetch,
 }
 
+/// What became of pages in the cold part of a policy that has one, since it was made: those that came in there and were
+/// not moved to the hot end since.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Turnover {
+    /// Pages that were evicted.
+    pub evicted: u64,
+    /// Nanoseconds from their first access to their eviction.
+    pub evicted_ns: u64,
+    /// Of them, pages that were evicted before an access could have moved them to the hot end.
+    pub evicted_early: u64,
+    /// Pages that an access moved to the hot end.
+    pub made_young: u64,
+    /// Accesses that came too early for that.
+    pub not_young: u64,
+}
+
+impl Turnover {
+    /// Adds another's.
+    pub fn plus(&mut self, other: &Turnover) {
+        self.evicted += other.evicted;
+        self.evicted_ns += other.evicted_ns;
+        self.evicted_early += other.evicted_early;
+        self.made_young += other.made_young;
+        self.not_young += other.not_young;
+    }
+}
+
 /// How a page leaves the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unlink {
@@ -113,6 +140,10 @@ pub trait Replacement: Send {
     /// Whether no page is present.
     fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+    /// What became of pages in the cold part; policies without such a part count nothing.
+    fn turnover(&self) -> Turnover {
+        Turnover::default()
     }
     /// Asserts the policy's invariants. O(slots), for tests.
     fn check(&self) {}
