@@ -24,8 +24,8 @@ pub(super) fn instant() -> Profile {
     Profile::parse(text, "instant").expect("the text is a constant")
 }
 
-/// Drives that are kept for further points.
-const KEPT: usize = 4;
+/// Drives that are kept for further points: data and log of three seeds, whose points come by turns, and two more.
+const KEPT: usize = 8;
 
 type Slot = Arc<Mutex<Option<Arc<Drive>>>>;
 

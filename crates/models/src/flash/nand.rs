@@ -17,6 +17,7 @@ use super::journal::{Journal, Undo};
 use super::store::{MemPages, PageBytes, PageContents};
 use super::timing::{Bus, Gate, Table, Usage, Work};
 use super::{CellMode, Contents, FaultsEvery, FlashConfig, FlashError, Geometry, Page, Span};
+use std::sync::Arc;
 
 /// What an operation is for, for the statistics.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -84,6 +85,8 @@ pub struct Nand {
     /// Programs after the first since the block's erase, by page; empty until the first append.
     pub(super) appended: Vec<u8>,
     pub(super) store: Store,
+    /// A page of zeros: all of them share it.
+    zeros: Arc<[u8]>,
     gates: Vec<Gate>,
     buses: Vec<Bus>,
     /// What senses the pages of several units; empty where each unit senses its own.
@@ -137,6 +140,7 @@ impl Nand {
             blocks: vec![BlockState::default(); g.blocks() as usize],
             appended: Vec::new(),
             store: Store(store),
+            zeros: vec![0; g.page_bytes as usize].into(),
             gates: vec![Gate::default(); gates as usize],
             buses: vec![Bus::default(); g.channels as usize],
             dies: vec![Bus::default(); dies as usize],
@@ -393,8 +397,9 @@ impl Nand {
         self.may_program(page)?;
         self.fits((0, data.len()), (0, spare.len()))?;
         let keep = self.contents == Contents::Full || self.is_reliable(page.block);
-        let bytes = (self.contents != Contents::Nothing)
-            .then(|| PageBytes { data: keep.then(|| data.into()), spare: spare.into() });
+        let kept = || if *data == *self.zeros { self.zeros.clone() } else { data.into() };
+        let bytes =
+            (self.contents != Contents::Nothing).then(|| PageBytes { data: keep.then(kept), spare: spare.into() });
         let span = self.spend_program(at, page, data.len() + spare.len());
         self.finish_program(page, bytes, span)
     }
