@@ -19,12 +19,13 @@
 //! - [`replay`]: traces through the replacement policies;
 //! - [`sim`]: the crash simulation against a reference model;
 //! - [`torture`]: kills of a real process;
+//! - [`tpcb`]: a mix like that of TPC-B;
 //! - [`tpcc`]: TPC-C with its consistency conditions;
 //! - [`trace`]: trace formats, and recording;
 //! - [`ycsb`]: YCSB, workloads A to F.
 //!
 //! Modules, from below: `child error flash_wa own place trace` · `adapter flash_layout iomix lsm_wa models replay
-//! sim` · `advise batch driver history probe torture` · `dbbench tpcc ycsb` · `host` · `experiment` · `demo`.
+//! sim` · `advise batch driver history probe torture` · `dbbench tpcb tpcc ycsb` · `host` · `experiment` · `demo`.
 
 pub mod adapter;
 pub mod advise;
@@ -48,6 +49,7 @@ pub mod probe;
 pub mod replay;
 pub mod sim;
 pub mod torture;
+pub mod tpcb;
 pub mod tpcc;
 pub mod trace;
 pub mod ycsb;

@@ -11,7 +11,7 @@ use super::regions::{self, Flash};
 use super::spec::{IndexName, Spec};
 use crate::adapter::varve::VarveStore;
 use crate::models::{Loaded, ModelledDevices, Part, RawPart, seeds};
-use crate::{tpcc, ycsb};
+use crate::{tpcb, tpcc, ycsb};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,10 +29,11 @@ pub(super) struct Image {
     pub curves: Vec<Curve>,
 }
 
-/// Scale and seed of TPC-C data, shape and seed of YCSB's, or what a benchmark of `db_bench` writes.
+/// Scale and seed of TPC-C data, scale of TPC-B's, shape and seed of YCSB's, or what a benchmark of `db_bench` writes.
 #[derive(Clone, Serialize)]
 enum Load {
     Tpcc(tpcc::Scale, u64),
+    Tpcb(tpcb::Scale),
     Ycsb(ycsb::Shape, u64, Option<Fixed>),
     DbBench(dbbench::Load),
 }
@@ -49,6 +50,9 @@ struct Fixed {
 fn load_of(spec: &Spec) -> Load {
     if let Some(bench) = &spec.workload.dbbench {
         return Load::DbBench(bench.load());
+    }
+    if let Some(t) = &spec.workload.tpcb {
+        return Load::Tpcb(t.scale());
     }
     match (&spec.workload.tpcc, &spec.workload.ycsb) {
         (Some(t), _) => {
@@ -144,6 +148,7 @@ fn load(spec: &Spec, curves: Vec<Curve>) -> Result<Image, ExperimentError> {
         match what {
             Load::DbBench(load) => load.run(spec, &store)?,
             Load::Tpcc(scale, seed) => drop(tpcc::load(&store, scale, seed, 1, |_| {})?),
+            Load::Tpcb(scale) => drop(tpcb::load(&store, scale)?),
             Load::Ycsb(shape, seed, fixed) => {
                 ycsb::load(&store, shape, seed, 1, |_, _| {})?;
                 fixed.map_or(Ok(()), |fixed| load_fixed(store.db(), &shape, seed, fixed))?;

@@ -52,6 +52,7 @@ pub mod spec;
 mod sweep;
 pub(crate) mod table;
 mod tier;
+mod tpc;
 mod units;
 mod ycsb;
 
@@ -162,6 +163,7 @@ pub const BUILT_IN: &[(&str, &str)] = &[
     ("lru-c", include_str!("../../../../experiments/lru-c.toml")),
     ("lru-c-10g", include_str!("../../../../experiments/lru-c-10g.toml")),
     ("lru-c-sweep", include_str!("../../../../experiments/lru-c-sweep.toml")),
+    ("lru-c-oltp", include_str!("../../../../experiments/lru-c-oltp.toml")),
     ("lru-c-paced", include_str!("../../../../experiments/lru-c-paced.toml")),
     ("lru-c-locks", include_str!("../../../../experiments/lru-c-locks.toml")),
     ("lsm", include_str!("../../../../experiments/lsm.toml")),

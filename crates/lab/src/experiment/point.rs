@@ -17,7 +17,7 @@ use super::spec::{Clock, Spec};
 use crate::adapter::varve::VarveStore;
 use crate::driver::{self, Client, Draw, Interval, Outcome, RunOptions, RunResult, Until, Workload};
 use crate::models::{Loaded, Part};
-use crate::{tpcc, ycsb};
+use crate::{tpcb, tpcc, ycsb};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -276,6 +276,10 @@ fn measure(
     }
     let durability = spec.engine.durability.into();
     let mut measured = match (&spec.workload.tpcc, &spec.workload.ycsb) {
+        _ if spec.workload.tpcb.is_some() => {
+            let inner = tpcb::Tpcb::new(&*store, tpcb::Options { durability, seed })?;
+            drive(spec, &store, Arc::new(Marked { inner }), (&probe, moves.as_mut()), progress)?
+        }
         (Some(t), _) => {
             let (think_times, read_only) = (t.think_times, t.read_only);
             let mix = tpcc::Mix::Weighted(t.mix);
@@ -310,11 +314,8 @@ fn measure(
         measured.more.extend(moves.figures(&db)?);
     }
     let left = spec.run.reopen.then(|| machine.left());
-    if spec.run.check && spec.workload.tpcc.is_some() {
-        let report = tpcc::check(&*store, |_, _| {})?;
-        if !report.consistent() {
-            return Err(crate::Error::store(format!("the data is not consistent after the run:\n{report}")));
-        }
+    if spec.run.check {
+        consistent(spec, &store)?;
     }
     drop((store, probe, moves, machine));
     db.close()?;
@@ -322,6 +323,23 @@ fn measure(
         measured.more.extend(Machine::new(spec, &loaded, &fast, seed)?.reopen(spec, memory)?);
     }
     Ok(measured)
+}
+
+/// Fails if the workload's consistency conditions do not hold.
+fn consistent(spec: &Spec, store: &VarveStore) -> crate::Result<()> {
+    let failed = match (&spec.workload.tpcc, &spec.workload.tpcb) {
+        (Some(_), _) => {
+            let report = tpcc::check(store, |_, _| {})?;
+            (!report.consistent()).then(|| report.to_string())
+        }
+        (_, Some(_)) => {
+            let report = tpcb::check(store)?;
+            (!report.consistent()).then(|| report.to_string())
+        }
+        _ => None,
+    };
+    let what = |report| crate::Error::store(format!("the data is not consistent after the run:\n{report}"));
+    failed.map_or(Ok(()), |report| Err(what(report)))
 }
 
 /// Reads every row once, keyspace by keyspace.

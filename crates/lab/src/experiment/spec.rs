@@ -11,6 +11,7 @@ pub use super::lsm::IndexName;
 use super::named::{LsmNames, Named, PoolNames};
 pub use super::near::Hosts;
 pub use super::tier::Tier;
+pub use super::tpc::{Tpcb, Tpcc};
 use super::units::{Bytes, Cache, flatten};
 pub use super::ycsb::{FixedSets, Spread, Ycsb};
 use super::{advised, array, database, near, regions};
@@ -18,7 +19,6 @@ use crate::adapter::Durability;
 pub use crate::flash_layout::RegionSpec;
 use crate::flash_wa::FlashWaPoint;
 use crate::host::HostProfile;
-use crate::tpcc;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -375,6 +375,9 @@ impl From<Sync> for Durability {
 pub struct Workload {
     /// TPC-C.
     pub tpcc: Option<Tpcc>,
+    /// A mix like that of TPC-B.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tpcb: Option<Tpcb>,
     /// YCSB.
     pub ycsb: Option<Ycsb>,
     /// One of the benchmarks of `db_bench`.
@@ -395,50 +398,6 @@ impl Workload {
     /// Bytes that every row has besides its columns.
     pub fn row_overhead(&self) -> usize {
         self.tpcc.as_ref().map_or(0, |t| usize::from(t.row_overhead))
-    }
-}
-
-/// `[workload.tpcc]`
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Tpcc {
-    /// Warehouses.
-    pub warehouses: u32,
-    /// Districts per warehouse.
-    pub districts: u8,
-    /// Customers per district.
-    pub customers: u32,
-    /// Items.
-    pub items: u32,
-    /// Indexes for the foreign keys that no other index serves.
-    pub foreign_keys: bool,
-    /// Bytes that every row has besides its columns, index entries too: record headers and the like of another engine.
-    pub row_overhead: u16,
-    /// Keying and think times of the specification.
-    pub think_times: bool,
-    /// Updates become reads; inserts and deletes are left out.
-    pub read_only: bool,
-    /// Weights of the five transaction types.
-    pub mix: [u32; 5],
-    /// Seed of the loaded rows.
-    pub load_seed: u64,
-}
-
-impl Default for Tpcc {
-    fn default() -> Tpcc {
-        let s = tpcc::Scale::of(1);
-        Tpcc {
-            warehouses: s.warehouses,
-            districts: s.districts,
-            customers: s.customers,
-            items: s.items,
-            foreign_keys: s.foreign_keys,
-            row_overhead: 0,
-            think_times: false,
-            read_only: false,
-            mix: [45, 43, 4, 4, 4],
-            load_seed: 1,
-        }
     }
 }
 
@@ -530,7 +489,8 @@ impl Spec {
         regions::validate(self)?;
         advised::validate(self)?;
         let w = &self.workload;
-        let given = [w.tpcc.is_some(), w.ycsb.is_some(), w.dbbench.is_some(), w.flash_wa.is_some(), w.iomix.is_some()];
+        let (oltp, plain) = ([w.tpcc.is_some(), w.tpcb.is_some()], [w.flash_wa.is_some(), w.iomix.is_some()]);
+        let given = [oltp, [w.ycsb.is_some(), w.dbbench.is_some()], plain].concat();
         let workloads = given.into_iter().filter(|g| *g).count();
         match &w.flash_wa {
             Some(point) => point.validate().map_err(|(key, what)| (format!("workload.flash-wa.{key}"), what))?,
@@ -538,6 +498,7 @@ impl Spec {
             None => drop((array::validate(self)?, self.devices.fast()?)),
         }
         w.ycsb.as_ref().map_or(Ok(()), Ycsb::validate)?;
+        w.tpcb.as_ref().map_or(Ok(()), Tpcb::validate)?;
         if let Some(iomix) = w.iomix.as_ref().filter(|_| self.devices.drives.is_empty()) {
             let profile = self.devices.profiles()?.0;
             iomix.validate(&profile, profile.capacity(), &self.layout)?;
@@ -545,7 +506,7 @@ impl Spec {
         let refuse = |key: &str, why: &str| Err((key.to_string(), why.to_string()));
         match () {
             () if workloads != 1 => {
-                refuse("workload", "give exactly one of the tables tpcc, ycsb, dbbench, iomix, flash-wa")
+                refuse("workload", "give exactly one of the tables tpcc, tpcb, ycsb, dbbench, iomix, flash-wa")
             }
             () if self.layout.fast.is_none() != self.devices.fast.is_empty() => {
                 refuse("layout.fast", "a tier needs both devices.fast and layout.fast, its size")

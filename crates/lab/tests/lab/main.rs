@@ -13,6 +13,7 @@ mod oracle;
 mod probe;
 mod replay;
 mod simulated;
+mod tpcb;
 mod tpcc;
 mod trace;
 mod trace_record;

@@ -350,7 +350,8 @@ fn lengths(e: &Experiment, quick: bool) -> String {
         let (least, most) = values.fold((f64::INFINITY, 0.0f64), |(a, b), x| (a.min(x), b.max(x)));
         if least == most { format!("{} s", short(least)) } else { format!("{} to {} s", short(least), short(most)) }
     };
-    let runs = e.points.iter().any(|p| p.spec.workload.tpcc.is_some() || p.spec.workload.ycsb.is_some());
+    let mut workloads = e.points.iter().map(|p| &p.spec.workload);
+    let runs = workloads.any(|w| w.tpcc.is_some() || w.tpcb.is_some() || w.ycsb.is_some());
     if all.is_empty() || !runs {
         return if quick { "Quick; ".into() } else { String::new() };
     }
