@@ -1,5 +1,5 @@
-//! The mix like TPC-B's on the in-memory store: what transfers leave, a second run, and what the check finds; and on the
-//! engine, as a point of an experiment.
+//! The mix like TPC-B's on the in-memory store: what transfers leave, a second run, and what the check finds; and on
+//! the engine, as a point of an experiment.
 
 use std::sync::Arc;
 
