@@ -80,13 +80,17 @@ pub(crate) fn table(out: &mut String, head: &[&str], rows: &[Vec<String>]) {
 }
 
 /// Columns of the report's table of points: title, metric, factor.
-const COLUMNS: [(&str, &str, f64); 18] = [
+const COLUMNS: [(&str, &str, f64); 22] = [
     ("mean ms", "mean_ms", 1.0),
     ("p50 ms", "p50_ms", 1.0),
     ("p95 ms", "p95_ms", 1.0),
     ("p99 ms", "p99_ms", 1.0),
     ("p99.9 ms", "p999_ms", 1.0),
     ("hits %", "hit_ratio", 100.0),
+    ("in old ms", "pool.residence_ms", 1.0),
+    ("left early %", "pool.evicted_early", 100.0),
+    ("cleaner busy %", "pool.cleaner_busy", 100.0),
+    ("drainer busy %", "pool.drainer_busy", 100.0),
     ("WA", "wa", 1.0),
     ("data reads/s", "data.reads_per_s", 1.0),
     ("data writes/s", "data.writes_per_s", 1.0),
