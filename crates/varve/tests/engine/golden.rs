@@ -31,7 +31,8 @@ fn unpacked(build: &str, which: &str, test: &str) -> Dir {
 
 /// What each of the two keyspaces has.
 fn expected(which: &str) -> Rows {
-    let value = |n: usize| if n.is_multiple_of(400) { "x".repeat(20_000) } else { format!("value of {n} ").repeat(n % 7) };
+    let value =
+        |n: usize| if n.is_multiple_of(400) { "x".repeat(20_000) } else { format!("value of {n} ").repeat(n % 7) };
     let kept = (0..1500).filter(|n| n % 5 > 0).map(|n| (format!("row {n:06}"), value(n)));
     let late = (0..if which == "killed" { 100 } else { 0 }).map(|n| (format!("late {n:03}"), "late value".to_string()));
     kept.chain(late).map(|(key, value)| (key.into_bytes(), value.into_bytes())).collect()
