@@ -133,7 +133,10 @@ pub fn print(plan: &ArrayPlan) -> Result<(), Failure> {
     say!("extents: {sealed} sealed, {quiet} quiet, {changing} changing, {cold} cold")?;
     let each: Vec<String> = plan.predicted.iter().map(|(c, mb_s)| format!("{} {mb_s:.0}", c.name())).collect();
     say!("predicted MB/s: {:.0} now, {:.0} as planned ({})", plan.before, plan.after, each.join(", "))?;
-    say!("to move: {} in {} extents", bytes(plan.moved), plan.moves.len())?;
+    // Of an array that is not there yet nothing can be moved.
+    if !plan.moves.is_empty() || plan.moved == 0 {
+        say!("to move: {} in {} extents", bytes(plan.moved), plan.moves.len())?;
+    }
     Ok(())
 }
 

@@ -18,7 +18,7 @@ use super::patch::{Outcome, Window};
 use super::{identity, open, volume};
 use crate::btree::node::Node;
 use crate::btree::{KIND_LEAF, LeafView};
-use crate::error::{Damage, Error, Result};
+use crate::error::{Error, Result};
 use crate::index;
 use crate::rows::{OverflowRef, ValueRef, overflow};
 use crate::space::{self, KIND_SPACE};
@@ -83,7 +83,8 @@ const WINDOW: usize = 16 << 20;
 /// lay on a drive of its array that is not there, or empty, is missed; the report says so.
 ///
 /// # Errors
-/// `NoDatabase`, `InUse`, `NotBuilt`; what `each` returns; device errors other than of single pages.
+/// `NoDatabase`, `InUse`, `NotBuilt`; `Mismatch` when nothing there is a database's; what `each` returns; device errors
+/// other than of single pages.
 pub fn salvage(dir: impl AsRef<Path>, each: &mut dyn FnMut(SalvagedRow<'_>) -> Result<()>) -> Result<SalvageReport> {
     salvage_with(dir, Options::default(), each)
 }
@@ -542,10 +543,10 @@ fn guess_page_size(devices: &Devices) -> Result<usize> {
     let found = sizes.into_iter().map(|size| Ok((whole(size)?, size))).collect::<Result<Vec<_>>>()?;
     match found.into_iter().max_by_key(|(whole, size)| (*whole, std::cmp::Reverse(*size))) {
         Some((whole, size)) if whole > 0 => Ok(size),
-        _ => Err(Error::Corrupt(Damage::Device(
-            "neither the log nor the first pages of `data` are a database's, so nothing can be salvaged; are the two \
-             files swapped?"
+        _ => Err(Error::Mismatch(
+            "neither the log nor the first pages of `data` are a database's, so nothing can be salvaged (are the two \
+             swapped?)"
                 .into(),
-        ))),
+        )),
     }
 }

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use varve::{Db, Devices, Durability, Layout, Options, SalvageReport};
+use varve::{Db, Devices, Durability, Error, Layout, Options, SalvageReport};
 use varve_device::{AlignedBuf, Device, read_at, write_at};
 use varve_models::MemDevice;
 use varve_rt::Rng;
@@ -193,4 +193,11 @@ fn files_that_do_not_belong_together_are_told() {
     let (found, report) = mixed.salvage();
     assert!(found == other.rows, "what `data` has, and nothing of the log: {} rows", found.len());
     assert!(report.notes.iter().any(|note| note.contains("another database")), "{report:?}");
+}
+
+#[test]
+fn swapped_files_are_told() {
+    let built = Built::new(true);
+    let salvaged = varve::salvage_on(&Devices::new(built.log.clone(), built.data.clone()), &mut |_| Ok(()));
+    assert!(matches!(&salvaged, Err(Error::Mismatch(what)) if what.contains("swapped")), "{salvaged:?}");
 }
