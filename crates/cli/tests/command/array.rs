@@ -215,8 +215,8 @@ fn a_trace_is_planned_without_a_database() {
     assert_eq!(plan["advice"][0]["command"], does, "{plan}");
     let text = ok(&args, "");
     assert!(text.contains("2 extents are only read") && text.contains(does), "{text}");
-    let larger = ok(&[&args[..], &["--extent", "16M"]].concat(), "");
-    assert!(larger.contains("--extent 16M"), "{larger}");
+    let smaller = ok(&[&args[..], &["--extent", "4M"]].concat(), "");
+    assert!(smaller.contains("--extent 4M --drive"), "{smaller}");
     std::fs::write(dir.at("keys"), "1\n2\n3\n").unwrap();
     let told = tell(&["array", "plan", "--drives", CURVES, "--trace", &dir.at("keys")], 2);
     assert!(told.contains("no requests to a block device"), "{told}");

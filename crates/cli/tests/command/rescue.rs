@@ -34,7 +34,7 @@ fn a_backup_and_what_changed_since_become_a_database() {
     assert_eq!(ok(&["dump", &place.at("piped")], ""), ok(&["dump", &db], ""));
     // A backup that was cut short leaves no database, and no database is called one.
     let cut = varve(&["restore", &place.at("cut"), "-"], &piped[..piped.len() - 10]);
-    assert_eq!(cut.status.code(), Some(1));
+    assert_eq!(cut.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&cut.stderr).contains("cut short"));
     assert!(fails(&["get", &place.at("cut"), "numbers", "row 000007"], "", 4).contains("no database"));
 }
