@@ -1,6 +1,6 @@
 //! Whose turn it is to merge, of all LSM keyspaces of a database: what keeps writers from having to wait goes first,
-//! what only tidies up last; among merges of one class the keyspaces take turns. Nobody waits for ever: after some merges
-//! of the first class in a row the next one goes by turns alone.
+//! what only tidies up last; among merges of one class the keyspaces take turns. Nobody waits for ever: after some
+//! merges of the first class in a row the next one goes by turns alone.
 
 use super::index::Lsm;
 use super::picker::Class;

@@ -1,7 +1,7 @@
 //! Databases and backups that earlier builds left are opened, checked, salvaged and restored to the row.
 //!
-//! `tests/golden` has, for each change of a format, what the command of a build from then made (`zstd`): a database that
-//! was closed, the same killed after some more rows, and a backup of the first. They are never made anew.
+//! `tests/golden` has, for each change of a format, what the command of a build from then made (`zstd`): a database
+//! that was closed, the same killed after some more rows, and a backup of the first. They are never made anew.
 //! `segments-1` and `segments-2`: by the version of a segment's footer.
 
 use crate::directories::Dir;
