@@ -171,11 +171,11 @@ fn tell(out: Out, report: &SalvageReport) {
     };
     let lost = || report.without_value.iter().map(|(space, key)| format!("{space}: {}", text::show(key, false)));
     if out.json {
-        complain(
-            json!({ "page_size": report.page_size, "pages": report.pages, "rows": report.rows, "damaged": pages(&report.damaged),
-                "stale": pages(&report.stale), "without_value": lost().collect::<Vec<_>>(), "finished": report.finished,
-                "notes": report.notes }),
-        );
+        complain(json!({
+            "page_size": report.page_size, "pages": report.pages, "rows": report.rows, "finished": report.finished,
+            "damaged": pages(&report.damaged), "stale": pages(&report.stale),
+            "without_value": lost().collect::<Vec<_>>(), "notes": report.notes,
+        }));
         return;
     }
     for (name, rows) in &report.rows {
